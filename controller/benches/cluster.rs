@@ -60,9 +60,9 @@ struct Scale {
     /// Files of each MachineConfig.
     files: usize,
     what: &'static str,
-    /// Targets of the RSS and of its peak.
-    rss: &'static str,
-    peak: &'static str,
+    /// Limits of the RSS and of its peak, in MiB.
+    rss: f64,
+    peak: Option<f64>,
 }
 
 const SMALL: Scale = Scale {
@@ -71,8 +71,8 @@ const SMALL: Scale = Scale {
     configs: 50,
     files: FILES.0,
     what: "200 nodes, 3 pools, 50 MachineConfigs",
-    rss: "20 MiB",
-    peak: "-",
+    rss: 20.0,
+    peak: None,
 };
 /// What etcd takes of a rendered config is 1.5 MiB, so the MachineConfigs are those of many pools.
 const HEAVY: Scale = Scale {
@@ -81,8 +81,8 @@ const HEAVY: Scale = Scale {
     configs: 80,
     files: 128,
     what: "50 nodes, 16 pools, 80 MachineConfigs of 15 MB together",
-    rss: "25 MiB",
-    peak: "40 MiB",
+    rss: 25.0,
+    peak: Some(40.0),
 };
 const LARGE: Scale = Scale {
     pools: 10,
@@ -90,8 +90,8 @@ const LARGE: Scale = Scale {
     configs: 200,
     files: FILES.0,
     what: "5,000 nodes, 10 pools, 200 MachineConfigs",
-    rss: "120 MiB",
-    peak: "-",
+    rss: 120.0,
+    peak: None,
 };
 /// Files of a MachineConfig, and bytes of each.
 const FILES: (usize, usize) = (10, 1500);
@@ -117,6 +117,8 @@ const RENDERED: usize = 150;
 /// Files of each of these: together they stay below the 1.5 MiB that etcd takes.
 const RENDERED_FILES: usize = 4;
 const RENDERINGS: usize = 51;
+/// Milliseconds that the median of them may take.
+const LONGEST_RENDERING: f64 = 15.0;
 
 fn main() {
     // `cargo test --benches` runs this too: then it only has to compile and start.
@@ -251,7 +253,12 @@ fn rendering() {
             took * 1e3
         })
         .collect();
-    row("one rendering of 150 MachineConfigs, 9 KiB each", "15 ms", &format!("{:.1} ms", median(&mut times)));
+    let median = median(&mut times);
+    row("one rendering of 150 MachineConfigs, 9 KiB each", "15 ms", &format!("{median:.1} ms"));
+    assert!(
+        median <= LONGEST_RENDERING,
+        "one rendering takes {median:.1} ms, and not {LONGEST_RENDERING} ms"
+    );
 }
 
 /// A node as a kubelet leaves it: with conditions and the images it has.
@@ -396,6 +403,12 @@ fn cpu(pid: u32) -> Duration {
     Duration::from_nanos(nanoseconds.sum())
 }
 
+/// Prints a figure, and ends the benchmark where it is over its limit. Limits are those of a release build.
+fn limited(what: &str, unit: &str, limit: f64, measured: f64) {
+    row(what, &format!("{limit} {unit}"), &format!("{measured:.2} {unit}"));
+    assert!(cfg!(debug_assertions) || measured <= limit, "{what}: {measured:.2} {unit}, and not {limit}");
+}
+
 /// One pool in which nodes become `NotReady` and Ready again, one after another.
 async fn flips(nodes: usize) {
     let cluster = Cluster::new().await;
@@ -425,10 +438,9 @@ async fn flips(nodes: usize) {
     let is_ready = |pool: &Value| pool["status"]["readyMachineCount"] == nodes;
     cluster.until_pool("worker", "all nodes Ready", is_ready).await;
     let one = cpu(pid).saturating_sub(before).as_secs_f64() * 1e3 / (2 * FLIPPED) as f64;
-    row(&format!("CPU time of one Ready flip, {nodes} nodes"), "1 ms", &format!("{one:.2} ms"));
+    limited(&format!("CPU time of one Ready flip, {nodes} nodes"), "ms", 1.0, one);
     let kibibytes = (rss - without) * 1024.0 / nodes as f64;
-    let whole = format!("{kibibytes:.1} KiB ({rss:.0} MiB in all)");
-    row(&format!("RSS of one node, of {nodes}"), "20 KiB", &whole);
+    limited(&format!("RSS of one node, of {nodes} ({rss:.0} MiB in all)"), "KiB", 20.0, kibibytes);
     assert!(controller.terminate().await.success());
 }
 
@@ -534,16 +546,19 @@ async fn report(scale: &Scale, cluster: &Cluster, pid: u32, without: f64) {
     let own = requests.iter().filter(|one| one.user == "controller");
     let (leases, others): (Vec<_>, Vec<_>) = own.partition(|one| one.resource == "leases");
     let (rss, peak) = (mebibytes(pid, "VmRSS:"), mebibytes(pid, "VmHWM:"));
-    row(&format!("RSS, {}, idle", scale.what), scale.rss, &format!("{rss:.1} MiB"));
+    limited(&format!("RSS, {}, idle", scale.what), "MiB", scale.rss, rss);
     row("of it anonymous", "-", &format!("{:.1} MiB", mebibytes(pid, "RssAnon:")));
     row("RSS without objects", "-", &format!("{without:.1} MiB"));
-    row("peak RSS of the start", scale.peak, &format!("{peak:.0} MiB"));
-    let minute = |count: usize| format!("{:.1}", count as f64 / IDLE_MINUTES as f64);
-    row("requests in an idle minute, without the Lease", "0", &minute(others.len()));
-    row("requests in an idle minute", "3", &minute(leases.len() + others.len()));
+    match scale.peak {
+        Some(limit) => limited("peak RSS of the start", "MiB", limit, peak),
+        None => row("peak RSS of the start", "-", &format!("{peak:.0} MiB")),
+    }
+    let minute = |count: usize| count as f64 / IDLE_MINUTES as f64;
+    limited("requests in an idle minute, without the Lease", "requests", 0.0, minute(others.len()));
+    limited("requests in an idle minute", "requests", 3.0, minute(leases.len() + others.len()));
     if cluster::own_only("connections of the controller") {
         let connected = cluster.bench.connected();
         let own = connected.values().filter(|agent| agent.starts_with("machine-config-controller/"));
-        row("connections", "2", &own.count().to_string());
+        limited("connections", "connections", 2.0, own.count() as f64);
     }
 }

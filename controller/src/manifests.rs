@@ -34,6 +34,9 @@ const MAX_FILE: u64 = 8 << 20;
 /// The most files of a directory.
 const MAX_FILES: usize = 10_000;
 
+/// Said of a MachineConfig that has no effect.
+const NO_POOL: &str = ": no pool selects it";
+
 /// Objects of a directory.
 #[derive(Debug, Default)]
 pub struct Manifests {
@@ -113,7 +116,7 @@ pub enum ManifestError {
         error: ModelError,
     },
     /// Refusal by each node of an object that has other faults.
-    #[error("{}: {object} is refused before any node is told: {refused}", path.display())]
+    #[error("{}: {object} is refused, and no node gets it: {refused}", path.display())]
     Unreachable {
         /// The file.
         path: PathBuf,
@@ -199,7 +202,7 @@ impl Manifests {
                 errors.push(ManifestError::Unread { path, cause });
             }
         }
-        let unselected = manifests.unselected();
+        let unselected = manifests.unselected(|_| true);
         manifests.notes.extend(unselected);
         Ok((manifests, errors))
     }
@@ -213,7 +216,18 @@ impl Manifests {
     ) -> Result<(), ManifestError> {
         let reading = Reading { on_twice: OnTwice::Replace, unknown_fields };
         let before = self.taken;
+        let configs = std::mem::take(&mut self.configs);
         let mut errors = self.add_file(path, reading);
+        let given: BTreeSet<String> = self.configs.keys().cloned().collect();
+        for (name, config) in configs {
+            self.configs.entry(name).or_insert(config);
+        }
+        // The file may have the pool that selects one of before, and a person sees their own in a whole cluster.
+        let unselected = self.unselected(|_| true);
+        self.notes.retain(|note| !note.contains(NO_POOL) || unselected.contains(note));
+        let unselected = self.unselected(|name| given.contains(name));
+        let new = unselected.into_iter().filter(|note| !self.notes.contains(note)).collect::<Vec<_>>();
+        self.notes.extend(new);
         if errors.is_empty() && self.taken == before {
             let cause = "it contains no object that this command reads; name a file with a MachineConfig or a MachineConfigPool";
             let document = path.display().to_string();
@@ -225,8 +239,8 @@ impl Manifests {
         ManifestError::all(errors).map_or(Ok(()), Err)
     }
 
-    /// Returns a note on each MachineConfig that no pool selects.
-    fn unselected(&self) -> Vec<String> {
+    /// Returns a note on each MachineConfig of these that no pool selects.
+    fn unselected(&self, is_asked: impl Fn(&str) -> bool) -> Vec<String> {
         let selectors: Vec<Selector> = self
             .pools
             .values()
@@ -245,11 +259,10 @@ impl Manifests {
             let role = config.metadata.labels.as_ref().and_then(|labels| labels.get(ROLE));
             let label =
                 role.map_or_else(|| "it has no role label".to_owned(), |role| format!("its role is {role}"));
-            format!(
-                "MachineConfig {name}: no pool selects it ({label}): it is in none of the rendered configs"
-            )
+            format!("MachineConfig {name}{NO_POOL} ({label}): it is in none of the rendered configs")
         };
-        self.configs.iter().filter(|(_, config)| !is_selected(config)).map(note).collect()
+        let asked = self.configs.iter().filter(|(name, _)| is_asked(name));
+        asked.filter(|(_, config)| !is_selected(config)).map(note).collect()
     }
 
     /// Returns true if a MachineConfig with faults may be one of a pool.
@@ -413,7 +426,7 @@ impl Manifests {
         }
     }
 
-    /// Keeps a Secret as it is: its faults matter only to a build that needs it.
+    /// Keeps a Secret as it is: its faults matter only where a `MachineOSConfig` names it.
     fn keep_secret(&mut self, document: &Document) {
         if document.kind() == "Secret" {
             let object = WholeObject(document.read::<Value>().map(|read| read.value).unwrap_or_default());

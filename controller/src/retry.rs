@@ -137,12 +137,10 @@ impl Repeats {
         next.checked_sub(now).filter(|wait| !wait.is_zero())
     }
 
-    /// Returns true if a value is about to be written too often in a row, or one was a moment ago: another program sets it back.
+    /// Returns true if a value is about to be written too often in a row: another program sets it back. Of another value nobody has done so yet.
     pub fn is_contested(&self, name: &str, value: &str, now: Duration) -> bool {
         let written = self.written.get(name).filter(|written| written.is_recent(now));
-        written.is_some_and(|written| {
-            written.is_fought() || (written.value == value && written.times >= MAX_REPEATED - 1)
-        })
+        written.is_some_and(|written| written.value == value && written.times >= MAX_REPEATED - 1)
     }
 
     /// Returns the time until a value counts as kept that was written too often in a row; `None` if it was not, or counts as kept.
@@ -172,8 +170,7 @@ impl Repeats {
                 let times = before.times.saturating_add(1);
                 (times, times == MAX_REPEATED)
             }
-            // A change of ours ends no fight.
-            Some(before) if before.is_fought() => (MAX_REPEATED, false),
+            // A change of ours: whether another program sets it back as well is not known yet.
             Some(_) | None => (1, false),
         };
         // What is not written any more is forgotten, now and then.
@@ -252,12 +249,17 @@ mod tests {
         assert!(repeats.is_contested("worker", "a", at(40)) && !repeats.is_contested("worker", "a", at(900)));
         let unproven = |second| repeats.unproven("worker", "a", at(second));
         assert_eq!((unproven(40), unproven(62)), (Some(at(22)), None));
-        // Another value is our own change: it is written at once, and the other program is still there.
-        assert_eq!(repeats.wait("worker", "b", at(40)), None);
-        assert!(repeats.is_contested("worker", "b", at(40)));
-        assert!(!repeats.wrote("worker", "b", at(40)));
-        assert_eq!(repeats.wait("worker", "b", at(40)), Some(at(2)));
-        assert_eq!(repeats.unproven("worker", "b", at(40)), Some(at(30)));
+        // Another value is our own change: it starts free, and so does each one after it.
+        for (second, value) in [(40, "b"), (41, "c"), (42, "d")] {
+            assert_eq!(repeats.wait("worker", value, at(second)), None);
+            assert!(!repeats.is_contested("worker", value, at(second)));
+            assert!(!repeats.wrote("worker", value, at(second)));
+            assert_eq!(repeats.wait("worker", value, at(second)), None);
+            assert_eq!(repeats.unproven("worker", value, at(second)), None);
+        }
+        // The other program is still there: it is told of once more.
+        let told = [43, 44].map(|second| repeats.wrote("worker", "d", at(second)));
+        assert_eq!((told, repeats.unproven("worker", "d", at(44))), ([false, true], Some(at(30))));
         // One that held for long is a new matter.
         assert!(!repeats.wrote("worker", "a", at(40 + 3600)));
         assert_eq!(repeats.wait("worker", "a", at(40 + 3600)), None);

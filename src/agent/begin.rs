@@ -1,26 +1,34 @@
 //! From a desired target to a record: nothing on the host is touched here but the agent's own state.
 
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::fields::{image, update_line};
 use super::rehearsal::rehearsed;
+use super::service::judge;
 use super::{Agent, AgentError, RunMode};
+use crate::apply::record_memberships;
 use crate::control::ControlPlane;
 use crate::journal::{Decoded, Stored, mcd, origin};
 use crate::model::message;
-use crate::model::{Facts, HostSpec, MachineConfig, Observation, Target, Timestamp, UpdateId};
+use crate::model::{Facts, HostSpec, MachineConfig, NotApplied, Observation, Target, Timestamp, UpdateId};
 use crate::observe::{ObserveError, facts, managed};
 use crate::plan::listing::listed;
 use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::start::{BlockingDrift, Start, blocking_drift};
 use crate::plan::{Irreconcilable, Plan, explain, not_held};
-use crate::report::Event;
+use crate::report::{Event, report};
 use crate::telemetry::metrics::SwitchResult;
 use crate::update::Record;
 use crate::update::ending::ended_by;
 
 /// Most remarks with a line of their own in the log.
 const LINES: usize = 20;
+
+/// Time between two looks at the control plane while a pass waits for a registry.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 impl<C: ControlPlane> Agent<C> {
     /// Imports a node that MCD managed: MCD's current config becomes the agent's.
@@ -102,7 +110,10 @@ impl<C: ControlPlane> Agent<C> {
         origin::check_writable(&self.host.root)?;
         let (machine_config, policy) = self.control.config_and_policy(&target.config).await?;
         // The control plane's input is not the agent's own state: an error in it waits for a correction.
-        let mut to = stored(machine_config, target, self.host.clock.now()).decode()?;
+        let desired = stored(machine_config, target, self.host.clock.now());
+        // What an earlier agent committed may be forced anew.
+        let is_current = self.journal.current() == Some(&desired.target);
+        let mut to = if is_current { desired.decode() } else { desired.decode_target() }?;
         let target = to.target().clone();
         let policy = policy?;
         let forced = self.is_forced()?;
@@ -122,6 +133,7 @@ impl<C: ControlPlane> Agent<C> {
         let plan = self.planned(planned, &from, &to, &facts)?;
         self.health.drift.clear();
         self.journal.remember_kargs(&origin, to.spec(), &facts.observed)?;
+        record_memberships(&self.host, &origin, to.spec(), start)?;
         if plan.is_empty() {
             if self.mode == RunMode::FirstBoot {
                 // A plan without steps is not logged, and a first boot ends without a look at the host at rest.
@@ -130,6 +142,7 @@ impl<C: ControlPlane> Agent<C> {
                 return Ok(());
             }
             log_warnings(&plan);
+            self.note_not_applied(plan.not_applied().to_vec());
             return self.take_over(&origin, to);
         }
         let mut record = new_record(plan, &facts.observed, self.host.clock.now())?;
@@ -150,13 +163,12 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Looks at the host, and at the image, for a plan; `None` once a signal stops the process.
+    /// Looks at the host, and at the image, for a plan; `None` once a signal stops the process, or another target is desired.
     async fn facts_for(&mut self, origin: &HostSpec, to: &HostSpec) -> Result<Option<Facts>, AgentError> {
-        let Self { host, signals, .. } = self;
-        let found = tokio::select! {
-            found = facts(host, origin, to) => found,
-            () = signals.stopped() => return Ok(None),
-        };
+        if let Some(image) = to.effective_image() {
+            self.publish_work(format!("inspects image {image} for {}", to.name)).await;
+        }
+        let Some(found) = self.facts_meanwhile(origin, to).await else { return Ok(None) };
         let mut facts = found.inspect_err(|error| {
             if matches!(error, ObserveError::Image { .. }) {
                 self.telemetry.metrics.switched(SwitchResult::Failed);
@@ -167,6 +179,44 @@ impl<C: ControlPlane> Agent<C> {
             facts.observed.carried = None;
         }
         Ok(Some(facts))
+    }
+
+    async fn facts_meanwhile(
+        &mut self,
+        origin: &HostSpec,
+        to: &HostSpec,
+    ) -> Option<Result<Facts, ObserveError>> {
+        let Self { host, signals, control, health, tried_with, is_behind, mode, .. } = self;
+        let found = facts(host, origin, to);
+        tokio::pin!(found);
+        // Only the registry takes long.
+        let mut followed = to.effective_image().is_some();
+        let mut paused_until = None;
+        loop {
+            // A refused eviction of an update that was given up is a change at each call, once it is due.
+            let pause = paused_until.unwrap_or_else(Instant::now);
+            tokio::select! {
+                found = &mut found => return Some(found),
+                () = signals.stopped() => return None,
+                () = sleep_until(pause), if paused_until.is_some() => paused_until = None,
+                // Cancel-safe: an event that was not returned comes again.
+                changed = control.changed(), if followed && paused_until.is_none() => {
+                    // One that can't be followed now is looked at after this pass.
+                    followed = changed.is_ok();
+                    paused_until = Some(Instant::now() + BETWEEN_LOOKS);
+                    *is_behind = true;
+                    let desired = judge(control.desired().await, &mut health.refused, *mode).flatten();
+                    if health.refused.is_some() || (desired.is_some() && desired != health.desired) {
+                        info!(MCA_CONFIG = %to.name, "Left the preparation for {}: the target changed", to.name);
+                        return None;
+                    }
+                    // The due report; the change may have been the reason for it.
+                    let mut shown = health.clone();
+                    shown.fault = shown.fault.or_else(|| tried_with.clone());
+                    drop(control.publish(&report(None, &shown)).await);
+                }
+            }
+        }
     }
 
     /// Commits a target that needs no step.
@@ -215,13 +265,28 @@ impl<C: ControlPlane> Agent<C> {
             MESSAGE_ID = message::ADOPTED,
             MCA_CONFIG = %stored.target.config,
             MCA_IMAGE = image(&stored.target),
-            "Host is in sync with {}; nothing to do", stored.target.config
+            "{}", adopted(&stored.target, &self.health.not_applied)
         );
         self.journal.adopt(stored, now)?;
         self.health.since = now;
         self.memory.backoff.reset();
         Ok(())
     }
+}
+
+/// Returns the line of a target that needed no step. A host that does not get all of it is not in sync.
+fn adopted(target: &Target, not_applied: &[NotApplied]) -> String {
+    let config = &target.config;
+    if not_applied.is_empty() {
+        return format!("Host is in sync with {config}; nothing to do");
+    }
+    let named: Vec<_> = not_applied.iter().take(LINES).map(|one| one.field.as_str()).collect();
+    let more = not_applied.len().saturating_sub(named.len());
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!(
+        "{config} needs no step, but this host does not get all of it. Not applied: {}{more}",
+        named.join(", ")
+    )
 }
 
 /// Begins the record of a plan, with the OS that runs.

@@ -4,6 +4,7 @@
 use tracing::info;
 
 use super::execute::note_wait;
+use super::service::judge;
 use super::signals::SignalKind;
 use super::{Agent, AgentError};
 use crate::control::ControlPlane;
@@ -36,15 +37,15 @@ impl<C: ControlPlane> Agent<C> {
         let awaited = self.health.awaited.take();
         let ended = self.change_meanwhile(change).await;
         (self.health.awaited, self.health.waiting) = (awaited, None);
-        if let Ok(ChangeEnd::Left(event)) = ended {
-            info!("Left the wait for another program, for now: {event:?}");
+        if let Ok(ChangeEnd::Left(_)) = ended {
+            info!("Stopped waiting for another program: something changed meanwhile");
         }
         ended
     }
 
     async fn change_meanwhile(&mut self, change: OsChange<'_>) -> Result<ChangeEnd, HostError> {
         let is_optional = change == OsChange::DropRollback;
-        let Self { journal, host, control, health, signals, telemetry, trust, monitor, .. } = self;
+        let Self { journal, host, control, health, signals, telemetry, trust, monitor, mode, .. } = self;
         let (sender, mut progress) = tokio::sync::watch::channel(None::<OsProgress>);
         let send_step = |step: OsProgress| drop(sender.send_replace(Some(step)));
         let work = host.change_deployments(change, &send_step);
@@ -70,12 +71,14 @@ impl<C: ControlPlane> Agent<C> {
                 changed = control.changed(), if waits && followed => {
                     // A control plane that can't be followed now is looked at after the wait.
                     followed = changed.is_ok();
-                    let desired = control.desired().await;
-                    if desired.is_ok_and(|desired| desired.is_some() && desired != health.desired) {
+                    let desired = judge(control.desired().await, &mut health.refused, *mode).flatten();
+                    if desired.is_some() && desired != health.desired {
                         return Ok(ChangeEnd::Left(Leaving::Target));
                     }
+                    let report = report(journal.record(), health);
+                    telemetry.progress(&report);
                     // The due report; the change may have been the reason for it.
-                    drop(control.publish(&report(journal.record(), health)).await);
+                    drop(control.publish(&report).await);
                 }
                 () = monitor.host_changed(), if waits && is_optional => {
                     return Ok(ChangeEnd::Left(Leaving::Drift));

@@ -80,7 +80,7 @@ impl<C: ControlPlane> Agent<C> {
         Rest { is_as_desired: self.health.drift.is_empty(), is_repaired, again }
     }
 
-    /// Looks at the changed paths, if that is all there is to observation at for now, else at everything.
+    /// Observes the changed paths alone where that is enough, else everything.
     async fn observe_idle(
         &mut self,
         spec: &HostSpec,
@@ -256,7 +256,7 @@ impl<C: ControlPlane> Agent<C> {
             Some(&record),
             MESSAGE_ID = message::REPAIR,
             MCA_TARGET = target,
-            "Repairing: keys and password of {target}, accounts of {}",
+            "Repairing the keys and the password of {target}: accounts of {}",
             spec.name
         );
         self.unwatch();

@@ -4,6 +4,7 @@ use crate::apply::ApplyError;
 use crate::control::ControlError;
 use crate::host::HostError;
 use crate::journal::{AdvanceError, JournalError};
+use crate::model::text::chain;
 use crate::model::{FaultClass, ModelError};
 use crate::observe::ObserveError;
 use crate::plan::Irreconcilable;
@@ -83,9 +84,9 @@ impl AgentError {
         matches!(self, Self::Control(error) if error.is_away())
     }
 
-    /// Returns true if the target is the cause, as it is read from the control plane or compared with the host.
-    pub const fn is_of_target(&self) -> bool {
-        matches!(self, Self::Control(_) | Self::Config(_) | Self::Irreconcilable(_))
+    /// Names what an error of [`Self::is_away`] waits for.
+    pub fn awaited(&self) -> String {
+        if let Self::Control(error) = self { error.awaited() } else { chain(self) }
     }
 
     /// Returns true if the agent's own state found no space.
@@ -99,7 +100,7 @@ impl AgentError {
             Self::Control(error) => error.next(),
             Self::Host(error) => error.next(),
             Self::Apply(error) => error.next(),
-            Self::Irreconcilable(error) => error.next_step().to_owned(),
+            Self::Irreconcilable(error) => error.next_step(),
             Self::Seed(error) => error.next_step(),
             Self::Drifted { .. } => {
                 "See `machine-config-agent verify`; restore what differs on the host, or change it in the config (an account in \
@@ -143,7 +144,12 @@ mod tests {
         };
         let missing =
             next(true, "storage.files \"/etc/a\" user", "this host has no user \"app\"; create it first");
-        assert!(missing.contains("on this host") && !missing.contains("install"), "{missing}");
+        assert_eq!(missing, "For storage.files \"/etc/a\" user: create it first.");
+        let closed = "can't write /etc/a: Read-only file system; see (findmnt -O ro; dmesg), then remount it";
+        let closed = next(true, "storage.files \"/etc/a\"", closed);
+        assert_eq!(closed, "For storage.files \"/etc/a\": see (findmnt -O ro; dmesg), then remount it.");
+        let untold = next(true, "storage.files \"/etc/a\"", "it is in the way");
+        assert!(untold.contains("on this host"), "{untold}");
         let disks = next(false, "storage.disks", "revert the change, or reinstall the node");
         assert!(disks.contains("only an installation"), "{disks}");
     }

@@ -24,9 +24,7 @@ impl<C: ControlPlane> Agent<C> {
                 warn!(MESSAGE_ID = message::WAITING, MCA_FAULT = fault.reason, "{why}");
                 self.logged_away = Some(why.clone());
             }
-            self.health.awaited = Some(why);
-        } else if self.health.fault.is_some() && error.is_of_target() {
-            // The old target is refused as before. The news is that the control plane has one that can't be read.
+            self.health.awaited = Some(error.awaited());
         } else {
             log_fault(&fault, None, self.mode);
             self.emit_refusal(error).await;

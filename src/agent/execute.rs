@@ -7,6 +7,7 @@ use tracing::{info, warn};
 
 use super::fields::update_line;
 use super::parts::{Next, Pass};
+use super::service::judge;
 use super::{Agent, AgentError};
 use crate::apply::apply;
 use crate::control::ControlPlane;
@@ -15,11 +16,11 @@ use crate::host::os::OsProgress;
 use crate::journal::{JournalError, origin};
 use crate::model::observation::Finalization;
 use crate::model::text::chain;
-use crate::model::{Observation, Target, message};
+use crate::model::{Observation, message};
 use crate::plan::differences::{Difference, differences};
 use crate::plan::is_gone_with_boot;
 use crate::report::{Event, Progress, report};
-use crate::update::resume::NOT_FINALIZED;
+use crate::update::resume::{DEPLOYMENT_GONE, NOT_FINALIZED};
 use crate::update::{Begun, Phase, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
@@ -165,7 +166,7 @@ impl<C: ControlPlane> Agent<C> {
         let staging = record.phase == Phase::Staging;
         let unstaging = record.is_unstaging();
         let mut followed = staging;
-        let Self { journal, host, control, health, signals, telemetry, trust, .. } = self;
+        let Self { journal, host, control, health, signals, telemetry, trust, mode, .. } = self;
         let (sender, mut progress) = tokio::sync::watch::channel(None::<OsProgress>);
         let send_step = |step: OsProgress| drop(sender.send_replace(Some(step)));
         let work = journal.advance(|| host.clock.now(), async |intent| apply(intent, host, &send_step).await);
@@ -190,12 +191,14 @@ impl<C: ControlPlane> Agent<C> {
                 changed = control.changed(), if followed => {
                     // One that can't be followed now is looked at after the batch.
                     followed = changed.is_ok();
-                    let other = |desired: Option<Target>| desired.is_some_and(|desired| desired != record.to);
-                    if control.desired().await.is_ok_and(other) {
+                    let desired = judge(control.desired().await, &mut health.refused, *mode).flatten();
+                    if desired.is_some_and(|desired| desired != record.to) {
                         return Ok(Carried::Superseded);
                     }
+                    let report = report(Some(record), health);
+                    telemetry.progress(&report);
                     // The due report; the change may have been the reason for it.
-                    drop(control.publish(&report(Some(record), health)).await);
+                    drop(control.publish(&report).await);
                 }
                 () = trust.changed() => trust.reconcile_meanwhile(host, health),
                 changed = progress.changed() => {
@@ -231,6 +234,29 @@ impl<C: ControlPlane> Agent<C> {
         let boot_id = pass.observed.boot_id.clone();
         self.journal.note(|record| record.boot_id = boot_id)?;
         self.enter_staging(&pass.observed)
+    }
+
+    /// Stages again what another program has dropped in this boot. The time for it begins anew.
+    pub(super) fn restage_dropped(&mut self, observed: &Observation) -> Result<(), AgentError> {
+        if let Some(record) = self.journal.record() {
+            let next = observed.os.staged().or_else(|| observed.os.next());
+            let next = next.map_or("the running deployment", |next| next.deployment.as_str());
+            update_line!(
+                warn,
+                Some(record),
+                MESSAGE_ID = message::STAGED_DROPPED,
+                MCA_FAULT = DEPLOYMENT_GONE,
+                "Another program dropped the staged deployment of {}: {next} would boot; staging again",
+                record.to.config
+            );
+        }
+        let begun = Begun { boot_id: observed.boot_id.clone(), since: self.host.clock.monotonic_micros() };
+        self.journal.step_with(&Transition::Stage, self.host.clock.now(), |record| {
+            record.dropped += 1;
+            (record.staging, record.waiting) = (Some(begun), None);
+        })?;
+        self.log_phase();
+        Ok(())
     }
 
     /// Finds out why the node came up in its old deployment, and counts it.

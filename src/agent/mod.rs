@@ -78,7 +78,7 @@ use crate::decide::failed::{Failed, failed, pause};
 use crate::decide::inputs::{Answers, Inputs};
 pub use crate::decide::mode::{ExitReason, Reboots, RunMode};
 use crate::host::clock::elapsed;
-use crate::model::{FaultClass, message};
+use crate::model::{FaultClass, Timestamp, message};
 use crate::update::ending::RetryTrigger;
 use crate::update::resume::held;
 use crate::update::{Fault, Record};
@@ -150,6 +150,8 @@ impl<C: ControlPlane> Agent<C> {
                 Err(_) if self.signals.is_stopping() => LoopAction::Requeue,
                 Err(error) => self.handle_error(error).await?,
             };
+            self.health.next_try = self.next_try(next);
+            self.health.doing = None;
             self.publish().await;
             match next {
                 LoopAction::Decide | LoopAction::Requeue => {}
@@ -167,14 +169,33 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
+    /// Returns the time of the next try by itself. What a held update waits for beside it is none.
+    fn next_try(&self, next: LoopAction) -> Option<Timestamp> {
+        let LoopAction::Wait(delay) = next else { return None };
+        let clock = &self.host.clock;
+        let is_held = self.journal.record().is_some_and(|record| record.fault.is_some());
+        let left = if is_held && self.health.fault.is_none() {
+            self.memory.retry.due().map(|due| due.saturating_sub(clock.monotonic()))
+        } else {
+            delay
+        };
+        let left = u64::try_from(left?.as_micros()).ok()?;
+        // In whole seconds: a report that differs by nothing else is not written again.
+        let at = clock.now().micros().saturating_add(left);
+        Some(Timestamp::from_micros(at.div_ceil(1_000_000).saturating_mul(1_000_000)))
+    }
+
     /// One look at the target and the machine, then decisions until no question is left, and one action.
     async fn pass(&mut self) -> Result<LoopAction, AgentError> {
+        self.is_behind = false;
         self.read_desired().await;
         self.read_prefetch();
         self.import_mcd_state()?;
         if self.health.desired.as_ref().is_some_and(|desired| desired.content.is_some()) {
             self.journal.identify()?;
         }
+        self.health.current = self.journal.current().cloned();
+        self.tell_target().await;
         self.trust.reconcile(&self.host, &self.journal, &mut self.health);
         let Some(observed) = self.observe_machine().await? else { return Ok(LoopAction::Requeue) };
         self.settle_unapplied(&observed)?;
@@ -217,7 +238,7 @@ impl<C: ControlPlane> Agent<C> {
             desired: self.health.desired.as_ref(),
             observed: &pass.observed,
             is_forced: pass.is_forced,
-            is_refused: self.health.fault.is_some(),
+            is_refused: self.health.refused.is_some(),
             unreadable: unreadable.as_ref(),
             is_unwatched: self.health.is_unwatched(),
             can_drain: self.control.can_drain(),
@@ -280,6 +301,7 @@ impl<C: ControlPlane> Agent<C> {
             Action::TakeBack => self.undo_after_fallback()?,
             Action::Execute => return Ok(self.execute(pass).await?.into()),
             Action::Restage => self.restage(pass).await?,
+            Action::RestageDropped => self.restage_dropped(&pass.observed)?,
             Action::Fail(fault, way) => self.fail(fault, way.as_ref(), &pass.observed).await?,
             Action::Replan(fault) => self.replan(fault)?,
             Action::Commit => self.commit().await?,
@@ -371,6 +393,9 @@ impl<C: ControlPlane> Agent<C> {
     async fn wait(&mut self, delay: Option<Duration>) -> Result<(), AgentError> {
         self.memory.retry.answered();
         self.journal.release_decoded();
+        if self.is_behind {
+            return Ok(());
+        }
         let stall = self.host.limits.stall;
         let prefetched =
             self.prefetching.ended(stall, &self.journal, &mut self.health, &mut self.telemetry.last);

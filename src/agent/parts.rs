@@ -8,9 +8,9 @@ use crate::decide::inputs::{Answers, Memory};
 use crate::decide::mode::{Reboots, RunMode};
 use crate::host::{Host, next_root};
 use crate::journal::Journal;
-use crate::model::{HostSpec, NodeSettings, Observation, Target};
+use crate::model::{HostSpec, NodeSettings, Observation, Target, Timestamp};
 use crate::observe::{machine, managed};
-use crate::report::{FaultTimes, LoopState};
+use crate::report::{FaultTimes, LoopState, NodeReport, NodeState};
 use crate::telemetry::Telemetry;
 use crate::update::Fault;
 
@@ -45,6 +45,12 @@ pub struct Agent<C> {
     pub(super) trust: TrustTask,
     pub(super) pinning: Pinning,
     pub(super) shutdown_listener: ShutdownListener,
+    /// Target that was published last, and why it was refused.
+    pub(super) told: Option<(Option<Target>, Option<Fault>)>,
+    /// Fault of the last pass for the same target.
+    pub(super) tried_with: Option<Fault>,
+    /// The control plane changed after this pass had read it.
+    pub(super) is_behind: bool,
     pub(super) emitted_late: bool,
     pub(super) emitted_fault: Option<String>,
     /// Logged cause of the last failed read of the control plane.
@@ -88,7 +94,8 @@ impl<C: ControlPlane> Agent<C> {
         signals: ProcessSignals,
         node: &str,
     ) -> Self {
-        let since = host.clock.now();
+        // A start is no new state.
+        let since = journal.settled_at().unwrap_or_else(|| host.clock.now());
         let health = LoopState { node: node.to_owned(), since, ..LoopState::default() };
         Self {
             journal,
@@ -109,6 +116,9 @@ impl<C: ControlPlane> Agent<C> {
             prefetching: Prefetching::default(),
             installed: Installed::default(),
             shutdown_listener: ShutdownListener::default(),
+            told: None,
+            tried_with: None,
+            is_behind: false,
             emitted_late: false,
             emitted_fault: None,
             logged_away: None,
@@ -129,6 +139,18 @@ impl<C: ControlPlane> Agent<C> {
     #[must_use]
     pub fn with_unrestored(self, unrestored: Receiver<Option<Fault>>) -> Self {
         Self { unrestored, ..self }
+    }
+
+    /// Takes the last report of the process before it: that it was done is older than this process, and may be younger than the commit.
+    #[must_use]
+    pub fn continuing(mut self, last: &NodeReport) -> Self {
+        let current = self.journal.current().map(|target| &target.config);
+        let is_same =
+            last.state == NodeState::Done && current.is_some() && current == last.current_config.as_ref();
+        if let Some(since) = Timestamp::read(&last.since).filter(|_| is_same) {
+            self.health.since = self.health.since.max(since);
+        }
+        self
     }
 
     /// Returns the state beside the record; `apply` shows it to its caller.

@@ -194,7 +194,7 @@ impl<C: ControlPlane> Agent<C> {
         };
         let no = |verdict| match verdict {
             Verdict::Whole { why } => Some(why.unwrap_or_default()),
-            Verdict::SoftIf { .. } => Some("the host does not say enough".to_owned()),
+            Verdict::SoftIf { .. } => Some("the host's capabilities are unknown".to_owned()),
             Verdict::Soft => None,
         };
         let beforehand = match deployment {

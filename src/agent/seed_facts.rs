@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::AgentError;
 use crate::host::os::stateroots::{SeedToMake, Stateroots};
 use crate::host::{HostError, Root, Systemd, command, containers};
+use crate::journal::{mcd, state};
 use crate::model::machineconfig;
 use crate::model::{ImageRef, UnitName};
 use crate::observe::host_traits;
@@ -87,10 +88,14 @@ pub fn portable(root: &Root, paths: SeedPaths) -> Result<(PortableConfig, SeedRu
         format: "the MachineConfig of this host",
         cause,
     };
-    let bytes = root.read_at_most(CURRENT_CONFIG, machineconfig::MAX_BYTES)?;
     let missing =
         || malformed("there is no such file, so no config is committed here; apply one first".to_owned());
-    let config = config_of_seed(&bytes.ok_or_else(missing)?).map_err(malformed)?;
+    let bytes = root.read_at_most(CURRENT_CONFIG, machineconfig::MAX_BYTES)?.ok_or_else(missing)?;
+    if !mcd::is_committed(root)? && !root.exists(&state("current.json"))? {
+        let cause = "it came with the image, so no config is committed here; apply one first";
+        return Err(malformed(cause.to_owned()).into());
+    }
+    let config = config_of_seed(&bytes).map_err(malformed)?;
     let rules = SeedRules::new(&config, paths);
     Ok((config, rules))
 }
@@ -135,4 +140,30 @@ pub async fn active_services(systemd: &Systemd) -> Result<Vec<UnitName>, AgentEr
 pub fn seed_directory(root: &Root, path: &str) -> Result<String, AgentError> {
     let real = root.real_path(path)?;
     Ok(format!("{}/{OWN_DIRECTORY}", real.trim_end_matches('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::FileMode;
+    use crate::model::text::chain;
+
+    /// A config that is not there, or that only the image has, is none of this host; one that was committed is, whatever the image has.
+    #[test]
+    fn seed_needs_a_committed_config() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        let told = || match portable(&root, SeedPaths::default()) {
+            Ok(_) => "a config".to_owned(),
+            Err(error) => chain(&error),
+        };
+        assert!(told().contains("there is no such file, so no config is committed here"), "{}", told());
+        let config = br#"{"kind":"MachineConfig","metadata":{"name":"rendered-a"},"spec":{"config":{"ignition":{"version":"3.4.0"}}}}"#;
+        for path in [CURRENT_CONFIG.to_owned(), format!("/usr{CURRENT_CONFIG}")] {
+            root.replace(&path, config, FileMode::DEFAULT).unwrap();
+        }
+        assert!(told().contains("it came with the image"), "{}", told());
+        root.replace(&state("current.json"), b"{}", FileMode::DEFAULT).unwrap();
+        assert_eq!(told(), "a config");
+    }
 }

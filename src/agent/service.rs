@@ -5,8 +5,8 @@ use tracing::{info, warn};
 use super::errors::log_fault;
 use super::fields::image;
 use super::settings_loader::ReadSettings;
-use super::{Agent, AgentError, SettingsLoader};
-use crate::control::ControlPlane;
+use super::{Agent, AgentError, RunMode, SettingsLoader};
+use crate::control::{ControlError, ControlPlane};
 use crate::model::{FileMode, Target, message};
 use crate::report::{LinkDown, NodeReport, NodeState, report};
 use crate::update::Fault;
@@ -69,34 +69,31 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Reads the target. When it can't be read, the old one stays and the report has the cause.
     pub(super) async fn read_desired(&mut self) {
-        let before = self.health.fault.take();
+        self.tried_with = self.health.fault.take();
         let awaited = self.health.awaited.take();
-        match self.control.desired().await {
-            Ok(desired) => {
-                if desired != self.health.desired {
-                    if let Some(target) = &desired {
-                        log_target(target, self.health.desired.as_ref());
-                    }
-                    self.memory.backoff.reset();
+        let judged = judge(self.control.desired().await, &mut self.health.refused, self.mode);
+        self.health.refused_target = self.control.refused_target();
+        self.judge_other_inputs();
+        if let Some(desired) = judged {
+            if desired != self.health.desired {
+                if let Some(target) = &desired {
+                    log_target(target, self.health.desired.as_ref());
                 }
-                if desired.is_none() {
-                    self.health.awaited = self.control.awaited_target();
+                // A start that finds its target reached is no new state.
+                if desired.as_ref() != self.journal.current() {
+                    self.health.since = self.host.clock.now();
                 }
-                if let Some(what) = self.health.awaited.as_ref().filter(|_| self.health.awaited != awaited) {
-                    info!(MESSAGE_ID = message::WAITING, "Waiting for {what}");
-                }
-                // An equal one may tell its content for the first time.
-                self.health.desired = desired;
+                self.tried_with = None;
+                self.memory.backoff.reset();
             }
-            Err(error) if error.is_away() => {}
-            Err(error) => {
-                let fault = AgentError::from(error).fault();
-                // Each pass reads it again: logged once.
-                if before.as_ref() != Some(&fault) {
-                    log_fault(&fault, None, self.mode);
-                }
-                self.health.fault = Some(fault);
+            if desired.is_none() {
+                self.health.awaited = self.control.awaited_target();
             }
+            if let Some(what) = self.health.awaited.as_ref().filter(|_| self.health.awaited != awaited) {
+                info!(MESSAGE_ID = message::WAITING, "Waiting for {what}");
+            }
+            // An equal one may tell its content for the first time.
+            self.health.desired = desired;
         }
         let unwatched = self.control.unwatched();
         if let Some(fault) = unwatched.as_ref().filter(|_| self.health.unwatched_source != unwatched) {
@@ -105,9 +102,69 @@ impl<C: ControlPlane> Agent<C> {
         self.health.unwatched_source = unwatched;
     }
 
+    /// Judges the inputs beside the target: a person learns at once that one of them is wrong, and not at the next update.
+    fn judge_other_inputs(&mut self) {
+        let policy = self.control.check_policy().err().map(|error| AgentError::from(error).fault());
+        let proxies = self.host.proxies.for_pulls().err().map(|error| AgentError::from(error).fault());
+        for (now, before) in [(&policy, &self.health.policy), (&proxies, &self.health.proxies)] {
+            if let Some(fault) = now.as_ref().filter(|_| now != before) {
+                log_fault(fault, None, self.mode);
+            }
+        }
+        (self.health.policy, self.health.proxies) = (policy, proxies);
+        let ignored = self.host.proxies.ignored();
+        for one in ignored.iter().filter(|one| !self.health.unknown_proxies.contains(one)) {
+            info!("Not applied: {one}");
+        }
+        self.health.unknown_proxies = ignored;
+    }
+
+    /// Publishes a target that is another one, or refused, since the last pass: this one may take minutes.
+    pub(super) async fn tell_target(&mut self) {
+        let now = (self.health.desired.clone(), self.health.refused.clone());
+        let before = self.told.replace(now.clone());
+        if before.as_ref() == Some(&now) {
+            return;
+        }
+        let (Some(desired), None) = now else {
+            if self.health.refused.is_some() {
+                self.publish().await;
+            }
+            return;
+        };
+        let config = &desired.config;
+        let doing = match self.journal.record() {
+            Some(record) if record.to == desired => None,
+            None if self.health.current.as_ref() == Some(&desired) => {
+                // Of an earlier process, which was told.
+                before.map(|_| format!("compares the host with {config}"))
+            }
+            Some(_) | None => Some(format!("prepares the update to {config}")),
+        };
+        if let Some(doing) = doing {
+            self.publish_work(doing).await;
+        }
+    }
+
+    /// Publishes the work of a pass before its end. The fault of the last try stays until this one is over.
+    pub(super) async fn publish_work(&mut self, doing: String) {
+        self.health.doing = Some(doing);
+        self.health.doing_since = Some(self.host.clock.now());
+        self.health.next_try = None;
+        let is_retry = self.health.fault.is_none();
+        if is_retry {
+            self.health.fault.clone_from(&self.tried_with);
+        }
+        self.publish().await;
+        if is_retry {
+            self.health.fault = None;
+        }
+    }
+
     /// Publishes the recorded state. A control plane that is away does not stop the work.
     pub(super) async fn publish(&mut self) {
         self.health.link_down = self.control.link_down();
+        self.health.unread = self.control.unread();
         self.health.unrestored.clone_from(&self.unrestored.borrow());
         self.fault_times.date(self.journal.record(), &mut self.health, self.host.clock.now());
         let report = report(self.journal.record(), &self.health);
@@ -165,6 +222,30 @@ impl<C: ControlPlane> Agent<C> {
             warn!("Failed to change the hint for logins: {}", error.message);
         }
         self.hinted = Some(desired);
+    }
+}
+
+/// Judges a target as it was read, and logs once why it is refused; `None`: the last valid one stays.
+#[expect(clippy::option_option, reason = "that nothing is desired is valid, too")]
+pub(super) fn judge(
+    read: Result<Option<Target>, ControlError>,
+    refused: &mut Option<Fault>,
+    mode: RunMode,
+) -> Option<Option<Target>> {
+    match read {
+        Ok(desired) => {
+            *refused = None;
+            Some(desired)
+        }
+        Err(error) if error.is_away() => None,
+        Err(error) => {
+            let fault = AgentError::from(error).fault();
+            if refused.as_ref() != Some(&fault) {
+                log_fault(&fault, None, mode);
+            }
+            *refused = Some(fault);
+            None
+        }
     }
 }
 

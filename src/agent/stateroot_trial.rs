@@ -90,7 +90,7 @@ impl BootWorker<'_> {
         let mut journal = StaterootJournal::open(self.host.root.clone(), self.host.fail_points.clone())?;
         if !record.has_left(&boots.next) {
             let stateroot = stateroot_of(deployment);
-            info!("The way into the stateroot {stateroot} was cut short before it was the next to boot");
+            info!("The activation of stateroot {stateroot} was interrupted before it was the next to boot");
             return Ok(journal.restart(boot_id.clone())?);
         }
         if boots.next == *deployment {

@@ -10,10 +10,11 @@ use crate::host::account_records::{AccountRecords, GroupRecord, UserOriginal, Us
 use crate::host::accounts::{self, Accounts, User};
 use crate::host::durable::{Attempt, Change, DesiredPath};
 use crate::host::saved::{Bytes, PathSnapshot};
-use crate::host::{Host, HostError, Root, account_programs, image_groups};
+use crate::host::{Host, HostError, Root, account_programs, image_groups, keys};
 use crate::journal::Intent;
-use crate::model::UserName;
-use crate::model::users::{Account, KEYS_FILE};
+use crate::model::users::{Account, PasswordHash, SshKey};
+use crate::model::{HostSpec, UserName};
+use crate::plan::start::Start;
 use crate::plan::{AccountOp, BatchOp, Step};
 
 use super::ApplyError;
@@ -97,7 +98,7 @@ async fn apply_step(
     name: &UserName,
     run: Attempt,
 ) -> Result<(), HostError> {
-    let (old, new) = (intent.from().users.accounts.get(name), desired(intent, name));
+    let new = desired(intent, name);
     match op {
         AccountOp::CreateGroup => create_group(intent, host, name, run).await,
         AccountOp::ModifyGroup => modify_group(intent, host, name, run),
@@ -105,7 +106,7 @@ async fn apply_step(
             Some(account) => create_user(host, name, account, run).await,
             None => Ok(()),
         },
-        AccountOp::ModifyUser => modify_user(host, name, old, new, run).await,
+        AccountOp::ModifyUser => modify_user(host, Entries::new(intent, name), new, run).await,
     }
 }
 
@@ -136,7 +137,14 @@ fn modify_group(intent: &Intent<'_>, host: &Host, name: &UserName, run: Attempt)
     let (root, text) = (&host.root, name.as_str());
     let mut records = AccountRecords::load_current(root)?;
     if !records.groups.contains_key(text) {
-        let password = account_lines::group_field(root, text)?.map(|field| Bytes::new(field.as_bytes()));
+        // The record may be lost: what a config gave is no original.
+        let specs = [intent.from(), intent.to()];
+        let given = |field: &String| {
+            let mut groups = specs.iter().filter_map(|spec| spec.users.groups.get(name)?.password.as_ref());
+            groups.any(|hash| hash.as_str() == field && !hash.is_locked())
+        };
+        let password = account_lines::group_field(root, text)?.filter(|field| !given(field));
+        let password = password.map(|field| Bytes::new(field.as_bytes()));
         records.set_group(text, Some(GroupRecord::Host { password }));
         records.save(root)?;
     }
@@ -189,13 +197,12 @@ async fn create_user(host: &Host, name: &UserName, account: &Account, run: Attem
 /// Sets the attributes of the config. What it lets go is as it was before, of an account of the host.
 async fn modify_user(
     host: &Host,
-    name: &UserName,
-    old: Option<&Account>,
+    entries: Entries<'_>,
     new: Option<&Account>,
     run: Attempt,
 ) -> Result<(), HostError> {
-    let (root, text) = (&host.root, name.as_str());
-    let records = record_original(host, name, Changed::Attributes, old, run)?;
+    let (root, text, old) = (&host.root, entries.name.as_str(), entries.old);
+    let records = record_original(host, entries, Changed::Attributes, run)?;
     let accounts = Accounts::load(root)?;
     let Some(user) = accounts.user(text) else { return Ok(()) };
     let original = records.original(text).cloned();
@@ -250,30 +257,138 @@ pub(super) enum Changed {
     Secrets,
 }
 
+/// The entries of an account in both configs of an update.
+#[derive(Clone, Copy)]
+pub(super) struct Entries<'a> {
+    name: &'a UserName,
+    old: Option<&'a Account>,
+    new: Option<&'a Account>,
+}
+
+impl<'a> Entries<'a> {
+    pub(super) fn new(intent: &Intent<'a>, name: &'a UserName) -> Self {
+        let (old, new) = (&intent.from().users, &intent.to().users);
+        Self { name, old: old.accounts.get(name), new: new.accounts.get(name) }
+    }
+
+    /// Returns the keys of both.
+    fn keys(self) -> impl Iterator<Item = &'a SshKey> {
+        self.old.into_iter().chain(self.new).flat_map(|account| &account.keys)
+    }
+
+    /// Returns the old entry, if it was to exist.
+    pub(super) fn applied(self) -> Option<&'a Account> {
+        self.old.filter(|old| old.should_exist)
+    }
+
+    /// Returns the keys of the old one.
+    pub(super) fn old_keys(self) -> impl Iterator<Item = &'a SshKey> {
+        self.old.into_iter().flat_map(|account| &account.keys)
+    }
+
+    /// Returns a keys file without what the configs gave.
+    pub(super) fn keys_without_given(self, saved: PathSnapshot, records: &AccountRecords) -> PathSnapshot {
+        let given = records.given_keys(self.name.as_str());
+        saved.without_keys(self.keys().chain(&given))
+    }
+
+    /// Returns true if a password is that of one of them.
+    fn has_password(self, hash: &PasswordHash) -> bool {
+        let mut set = self.old.into_iter().chain(self.new).filter_map(|account| account.password.as_ref());
+        // An administrator may have locked it.
+        let hash = hash.behind_lock().unwrap_or_else(|| hash.clone());
+        set.any(|given| *given == hash && !given.is_locked())
+    }
+
+    /// Returns an original without what the configs gave: records of earlier agents have that, too.
+    pub(super) fn without_given(self, original: UserOriginal, records: &AccountRecords) -> UserOriginal {
+        let given = original.password().is_some_and(|hash| self.has_password(&hash));
+        UserOriginal {
+            password: original.password.filter(|_| !given),
+            keys: self.keys_without_given(original.keys, records),
+            ..original
+        }
+    }
+}
+
 /// Keeps what an account of the host is before a config changes it, each part when a config first sets it: an administrator may have
-/// changed it since the first one did. One that the agent made has nothing to go back to.
+/// changed it since the first one did. One that the agent made has nothing to go back to, and what a config gave is no original.
 pub(super) fn record_original(
     host: &Host,
-    name: &UserName,
+    entries: Entries<'_>,
     changed: Changed,
-    old: Option<&Account>,
     run: Attempt,
 ) -> Result<AccountRecords, HostError> {
-    let (root, text) = (&host.root, name.as_str());
+    let (root, text) = (&host.root, entries.name.as_str());
     let mut records = AccountRecords::load_current(root)?;
     let accounts = Accounts::load(root)?;
     let Some(user) = accounts.user(text) else { return Ok(records) };
     let now = || observed_original(root, text, user, accounts.groups_of(text));
     let original = match records.users.get(text) {
-        None => now()?,
+        // One that was listed is on record, with the groups that the host had it in.
+        None => without_groups(now()?, entries.old),
         Some(UserRecord::Host(original)) if run == Attempt::First => {
-            renewed(original.clone(), now()?, changed, name, old.unwrap_or(&Account::default()))
+            // Keys that could not go are not the host's.
+            let keeps_keys = records.unremoved.contains_key(text);
+            renewed(original.clone(), now()?, changed, entries, keeps_keys)
         }
         Some(UserRecord::Begun | UserRecord::Agent { .. } | UserRecord::Host(_)) => return Ok(records),
     };
+    let original = entries.without_given(original, &records);
     records.set_user(text, Some(UserRecord::Host(original)));
     records.save(root)?;
     Ok(records)
+}
+
+fn without_groups(original: UserOriginal, old: Option<&Account>) -> UserOriginal {
+    let given = old.map(|old| old.groups.clone()).unwrap_or_default();
+    UserOriginal { groups: original.groups.difference(&given).cloned().collect(), ..original }
+}
+
+/// Keeps the originals of accounts of the host that a config first lists with groups which they are in already: no step changes that,
+/// and nothing else would tell that no config gave them.
+///
+/// This is before the record of the update, as a plan without steps has none. An update that then does not begin leaves an original that
+/// nothing reads: the next config that lists the account records it anew, unless the effects of a failed update stayed.
+pub fn record_memberships(
+    host: &Host,
+    from: &HostSpec,
+    to: &HostSpec,
+    start: Start,
+) -> Result<(), ApplyError> {
+    memberships(host, from, to, start).map_err(ApplyError::host("the accounts"))
+}
+
+fn memberships(host: &Host, from: &HostSpec, to: &HostSpec, start: Start) -> Result<(), HostError> {
+    let is_new = |name: &UserName| !from.users.accounts.contains_key(name);
+    let listed: Vec<_> =
+        to.users.accounts.iter().filter(|(name, one)| is_new(name) && !one.groups.is_empty()).collect();
+    if listed.is_empty() {
+        return Ok(());
+    }
+    let (accounts, mut records) = (Accounts::load(&host.root)?, AccountRecords::load_current(&host.root)?);
+    for (name, account) in listed {
+        let (text, groups) = (name.as_str(), accounts.groups_of(name.as_str()));
+        let Some(user) = accounts.user(text).filter(|_| !groups.is_disjoint(&account.groups)) else {
+            continue;
+        };
+        let now = || observed_original(&host.root, text, user, groups);
+        let original = match records.users.get(text) {
+            None => now()?,
+            Some(UserRecord::Host(before)) if !start.recovering => {
+                let now = now()?;
+                let left =
+                    records.unremoved.contains_key(text).then(|| (before.keys.clone(), before.home.clone()));
+                let (keys, home) = left.unwrap_or((now.keys, now.home));
+                UserOriginal { keys, home, ..now }
+            }
+            Some(UserRecord::Begun | UserRecord::Agent { .. } | UserRecord::Host(_)) => continue,
+        };
+        let entries = Entries { name, old: None, new: Some(account) };
+        let original = entries.without_given(original, &records);
+        records.set_user(text, Some(UserRecord::Host(original)));
+    }
+    records.save(&host.root)
 }
 
 /// Returns the original with the parts of now that the old config did not set.
@@ -281,25 +396,40 @@ fn renewed(
     before: UserOriginal,
     now: UserOriginal,
     changed: Changed,
-    name: &UserName,
-    old: &Account,
+    entries: Entries<'_>,
+    keeps_keys: bool,
 ) -> UserOriginal {
+    let nothing = Account::default();
+    let old = entries.old.unwrap_or(&nothing);
+    let uid = now.uid;
     match changed {
         Changed::Attributes => {
             let kept = before.groups.intersection(&old.groups);
             let groups = kept.chain(now.groups.difference(&old.groups)).cloned().collect();
             UserOriginal {
+                uid,
                 gecos: if old.gecos.is_none() { now.gecos } else { before.gecos },
                 shell: if old.shell.is_none() { now.shell } else { before.shell },
                 groups,
                 ..before
             }
         }
-        Changed::Secrets => UserOriginal {
-            password: if old.password.is_none() { now.password } else { before.password },
-            keys: if old.desired_keys(name).is_none() { now.keys } else { before.keys },
-            ..before
-        },
+        Changed::Secrets => {
+            let is_of_host = old.desired_keys(entries.name).is_none() && !keeps_keys;
+            let is_moved = before.home.is_some() && before.home != now.home;
+            let sets = entries.new.is_some_and(|new| new.desired_keys(entries.name).is_some());
+            let (keys, home) = if is_of_host {
+                (now.keys, now.home)
+            } else if is_moved && sets {
+                // The keys are about to replace what is in the new home; the config's have moved with it, or not.
+                let has_given = now.keys.clone().without_keys(entries.keys()) != now.keys;
+                (if has_given { before.keys } else { now.keys }, now.home)
+            } else {
+                (before.keys, before.home)
+            };
+            let password = if old.password.is_none() { now.password } else { before.password };
+            UserOriginal { uid, password, keys, home, ..before }
+        }
     }
 }
 
@@ -309,14 +439,15 @@ fn observed_original(
     user: &User,
     groups: BTreeSet<String>,
 ) -> Result<UserOriginal, HostError> {
-    let keys = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
-    let keys = Change::new(keys, user.uid, DesiredPath::Absent);
+    let keys = Change::new(keys::path(user), user.uid, DesiredPath::Absent);
     let password = accounts::password(root, name)?;
     Ok(UserOriginal {
+        uid: Some(user.uid),
         gecos: user.gecos.clone(),
         shell: user.shell.clone(),
         groups,
         password: password.map(|hash| Bytes::new(hash.as_str().as_bytes())),
+        home: Some(keys::real_home(root, &user.home)?),
         keys: match PathSnapshot::read_to_replace(root, &keys, None) {
             // What its owner keeps from being read is his.
             Err(error) if error.is_of_names() => PathSnapshot::Absent,

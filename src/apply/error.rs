@@ -29,7 +29,7 @@ pub enum ApplyError {
         source: HostError,
     },
     /// The backend staged something else.
-    #[error("{desired} was to be staged, but {staged} is")]
+    #[error("staged {staged}, not {desired}")]
     WrongImage {
         /// The requested image.
         desired: ImageRef,

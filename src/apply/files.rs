@@ -14,6 +14,7 @@ use crate::model::{FileMode, FileSpec, HostSpec, ManagedPath, ObservedFile, Owne
 use crate::plan::{BatchOp, FileOp, Op, Step};
 
 use super::ApplyError;
+use super::foreign::{self, Checked, DisplacedDirectories};
 use super::run_steps::directory_stays;
 
 /// The extended attributes of a file.
@@ -30,11 +31,54 @@ enum Outcome<'a> {
     RemoveDirectory { hands: Hands },
 }
 
+impl Outcome<'_> {
+    /// Returns true if nothing is to be at the path.
+    fn is_removal(&self) -> bool {
+        matches!(self, Self::Remove { .. } | Self::RemoveDirectory { .. })
+    }
+}
+
 /// Carries out the steps of one batch of files.
 pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
     let made = parents::made(&host.root, intent.from()).map_err(ApplyError::host("the directories"))?;
     let specs = Entries { old: intent.from().entries(), new: intent.to().entries(), made };
     let accounts = Accounts::load(&host.root).map_err(ApplyError::host("the files"))?;
+    let outcomes = outcomes(intent, host, (&specs, &accounts), steps)?;
+    let mut changes: Vec<Change<'_>> =
+        outcomes.iter().map(|(path, outcome)| specs.told(path, change(path, outcome))).collect();
+    let failed = || ApplyError::host("the files");
+    let displaced = displaced(intent, host, &specs, &outcomes).map_err(failed())?;
+    let leaving = outcomes.iter().filter(|(_, outcome)| outcome.is_removal());
+    let leaving = leaving.map(|(path, _)| (path, specs.old.get(path)));
+    let stays = foreign::left(intent, host, &displaced, leaving).map_err(failed())?;
+    changes.retain(|change| !stays.contains(change.path()));
+    leave_settled(intent, host, &outcomes, &mut changes).map_err(failed())?;
+    let run = intent
+        .originals()
+        .save(&host.root, &changes, &intent.from().written(), None)
+        .map_err(ApplyError::originals("the files"))?;
+    host.fail_points.hit("originals-saved");
+    // The plan may be of an earlier process, and somebody may have put something there since.
+    check_foreign(host, (&specs, intent.from()), &displaced, &changes).map_err(failed())?;
+    if run != Attempt::First {
+        let is_removed = |path: &ManagedPath| matches!(outcomes.get(path), Some(Outcome::Remove { .. }));
+        let stays = foreign::put_meanwhile(intent, host, is_removed).map_err(failed())?;
+        changes.retain(|change| !stays.contains(change.path()));
+    }
+    let done = durable::apply_changes(&host.root, &changes, run, &host.fail_points);
+    for path in &done.map_err(failed())?.left {
+        directory_stays(intent, path);
+    }
+    Ok(())
+}
+
+/// Returns what becomes of each path.
+fn outcomes<'a>(
+    intent: &Intent<'_>,
+    host: &Host,
+    (specs, accounts): (&'a Entries, &Accounts),
+    steps: &[Step],
+) -> Result<BTreeMap<ManagedPath, Outcome<'a>>, ApplyError> {
     let mut outcomes = BTreeMap::new();
     for step in steps {
         let not_in = || ApplyError::foreign(step, intent.to().name.as_str());
@@ -50,12 +94,12 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
         }
         let outcome = match (op, entry) {
             (FileOp::Write | FileOp::Directory | FileOp::Link | FileOp::OpenDirectory, Some(entry)) => {
-                let kept = kept_attributes(host, &specs, &path, entry).map_err(failed())?;
-                written(&accounts, step, entry, kept).map_err(failed())?
+                let kept = kept_attributes(host, specs, &path, entry).map_err(failed())?;
+                written(accounts, step, entry, kept).map_err(failed())?
             }
             (FileOp::Write | FileOp::Directory | FileOp::Link, None) => return Err(not_in()),
             (FileOp::Remove, _) => {
-                let hands = specs.hands(&accounts, step, &path);
+                let hands = specs.hands(accounts, step, &path);
                 if specs.makes_way(&path) {
                     Outcome::Directory { mode: None, uid: None, gid: None, hands }
                 } else {
@@ -63,36 +107,18 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
                 }
             }
             (FileOp::Restore, _) => {
-                let hands = specs.hands(&accounts, step, &path);
+                let hands = specs.hands(accounts, step, &path);
                 let original = restore::original(&host.root, &path).map_err(failed())?;
                 original.map_or(Outcome::Remove { hands }, |saved| restored(saved, hands))
             }
             (FileOp::LeaveDirectory, _) | (FileOp::OpenDirectory, None) => {
-                let hands = specs.hands(&accounts, step, &path);
-                left_directory(host, &specs, &path, hands).map_err(failed())?
+                let hands = specs.hands(accounts, step, &path);
+                left_directory(host, specs, &path, hands).map_err(failed())?
             }
         };
         outcomes.insert(path, outcome);
     }
-    let mut changes: Vec<Change<'_>> =
-        outcomes.iter().map(|(path, outcome)| specs.told(path, change(path, outcome))).collect();
-    leave_settled(intent, host, &outcomes, &mut changes).map_err(ApplyError::host("the files"))?;
-    let run = intent
-        .originals()
-        .save(&host.root, &changes, &intent.from().written(), None)
-        .map_err(ApplyError::originals("the files"))?;
-    host.fail_points.hit("originals-saved");
-    // The plan may be of an earlier process, and somebody may have put something there since.
-    check_foreign(host, (&specs, intent.from()), &changes).map_err(ApplyError::host("the files"))?;
-    if run != Attempt::First {
-        let stays = put_meanwhile(intent, host, &outcomes).map_err(ApplyError::host("the files"))?;
-        changes.retain(|change| !stays.contains(change.path()));
-    }
-    let done = durable::apply_changes(&host.root, &changes, run, &host.fail_points);
-    for path in &done.map_err(ApplyError::host("the files"))?.left {
-        directory_stays(intent, path);
-    }
-    Ok(())
+    Ok(outcomes)
 }
 
 /// Leaves out the paths that are as they are to be already, and could not be changed. As a plan takes them: nothing is written there, and
@@ -104,7 +130,9 @@ fn leave_settled(
     changes: &mut Vec<Change<'_>>,
 ) -> Result<(), HostError> {
     let mut settled = BTreeSet::new();
-    for ((path, outcome), change) in outcomes.iter().zip(changes.iter()) {
+    for change in changes.iter() {
+        let Ok(path) = ManagedPath::new(change.path()) else { continue };
+        let Some(outcome) = outcomes.get(&path) else { continue };
         if change.is_removal()
             || durable::leads_elsewhere(&host.root, change, changes)?
             || durable::examine(&host.root, change)?.obstacle.is_none()
@@ -136,39 +164,6 @@ fn leave_settled(
     Ok(())
 }
 
-/// Returns the paths that leave, and where somebody put something else after an interrupted run had removed them: no config brought it.
-fn put_meanwhile(
-    intent: &Intent<'_>,
-    host: &Host,
-    outcomes: &BTreeMap<ManagedPath, Outcome<'_>>,
-) -> Result<BTreeSet<String>, HostError> {
-    let mut stays = BTreeSet::new();
-    let saved = intent.originals().load(&host.root, &intent.from().written())?;
-    for original in saved.into_iter().flat_map(|saved| saved.paths) {
-        let path = ManagedPath::new(&*original.path).ok();
-        let is_removed = path.is_some_and(|path| matches!(outcomes.get(&path), Some(Outcome::Remove { .. })));
-        // A second name has no contents of its own to compare.
-        let is_known = !matches!(original.saved, PathSnapshot::Absent | PathSnapshot::HardLink { .. });
-        if !is_removed || !is_known {
-            continue;
-        }
-        let (found, before) = (host.root.observe(&original.path)?, original.saved.observed());
-        let is_other = match (&found, &before) {
-            (ObservedFile::Regular { .. }, _) => !found.has_content_of(&before),
-            (ObservedFile::Symlink { target, .. }, ObservedFile::Symlink { target: was, .. }) => {
-                target != was
-            }
-            (ObservedFile::Symlink { .. }, _) => true,
-            _ => false,
-        };
-        if is_other {
-            tracing::warn!("{} stays: it was created while the update was interrupted", original.path);
-            stays.insert(original.path);
-        }
-    }
-    Ok(stays)
-}
-
 /// Refuses to take a path away that the host had before, and whose original went after the plan: nothing could bring it back.
 fn check_original(host: &Host, from: &HostSpec, path: &ManagedPath) -> Result<(), HostError> {
     if !from.originals.contains(path) || saved::load_original(&host.root, path)?.is_some() {
@@ -178,11 +173,11 @@ fn check_original(host: &Host, from: &HostSpec, path: &ManagedPath) -> Result<()
     Err(HostError::Malformed { path, format: ORIGINALS, cause })
 }
 
-/// Refuses to go on where somebody put a file or a link in the place of a directory or a link, as a plan would: its original is saved,
-/// so that it stays when the update is undone.
+/// Refuses to go on where somebody put something in the place of an entry.
 fn check_foreign(
     host: &Host,
     (specs, from): (&Entries, &HostSpec),
+    displaced: &DisplacedDirectories,
     changes: &[Change<'_>],
 ) -> Result<(), HostError> {
     for change in changes {
@@ -190,20 +185,24 @@ fn check_foreign(
         if durable::leads_elsewhere(&host.root, change, changes)? {
             continue;
         }
-        let is_ours = specs.old.contains_key(&path) || from.claimed.contains(&path);
-        let expected = match specs.new.get(&path).filter(|_| !is_ours) {
-            Some(PathSpec::Directory(directory)) if !directory.overwrite => "a directory",
-            Some(PathSpec::Link(link)) if !link.overwrite && link.hard_target().is_none() => "a link",
-            Some(PathSpec::Directory(_) | PathSpec::Link(_) | PathSpec::File(_)) | None => continue,
-        };
-        let found = host.root.observe(change.path())?;
-        if change.may_have_made(&found) {
-            continue;
-        }
-        let found = if matches!(found, ObservedFile::Symlink { .. }) { "a link" } else { "a file" };
-        return Err(HostError::Kind { path: path.to_string(), expected, found });
+        let (old, new) = (specs.old.get(&path), specs.new.get(&path));
+        foreign::check(host, from, displaced, &Checked { path: &path, old, new, change })?;
     }
     Ok(())
+}
+
+/// Looks for the directories in whose place somebody put a link. An interrupted run of the batch may have made some.
+fn displaced(
+    intent: &Intent<'_>,
+    host: &Host,
+    specs: &Entries,
+    outcomes: &BTreeMap<ManagedPath, Outcome<'_>>,
+) -> Result<DisplacedDirectories, HostError> {
+    let made_by_batch = intent.originals().made_directories(&host.root)?;
+    // One that the batch makes is there before what is in it.
+    let is_made = |path: &ManagedPath| matches!(outcomes.get(path), Some(Outcome::Directory { .. }));
+    let listed = foreign::directories(&specs.old).chain(made_by_batch).filter(|path| !is_made(path));
+    DisplacedDirectories::load(host, listed, &specs.made)
 }
 
 /// Every path of both configs.

@@ -7,12 +7,14 @@
 mod accounts;
 mod error;
 mod files;
+mod foreign;
 mod os;
 mod run_steps;
 mod seed;
 mod services;
 mod single_step;
 mod stateroot;
+mod stray_keys;
 #[cfg(test)]
 mod tests;
 mod undo;
@@ -23,6 +25,7 @@ use crate::host::{Host, OsProgress};
 use crate::journal::{Intent, Work};
 use crate::plan::{Batch, Step};
 
+pub use accounts::record_memberships;
 pub use error::ApplyError;
 use run_steps::{ApplyContext, run_step, together};
 pub use seed::{SeedHost, SeedWork, apply_seed, restore_seed_host};

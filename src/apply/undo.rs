@@ -8,16 +8,19 @@
 use crate::host::durable::{self, Attempt, Change};
 use crate::host::os::OsChange;
 use crate::host::saved::PathSnapshot;
-use crate::host::{Host, HostError, OsProgress, accounts, etc_merge, next_root, restore};
+use crate::host::systemd::DEV_NULL;
+use crate::host::{Host, HostError, OsProgress, accounts, etc_merge, next_root, parents, restore};
 use crate::journal::Intent;
 use crate::journal::originals::Original;
 use crate::model::ids::{UNIT_DIR, is_below};
 use crate::model::paths::LinkTarget;
+use crate::model::units::Mask;
 use crate::model::users::CORE;
-use crate::model::{ManagedPath, ObservedFile, PathSpec};
+use crate::model::{HostSpec, ManagedPath, ObservedFile, PathSpec, UnitName};
 use crate::plan::{Step, Undo};
 
 use super::error::ApplyError;
+use super::foreign::{self, DisplacedDirectories};
 use super::run_steps::{ApplyContext, changed_meanwhile, directory_stays, left_as_it_is, run_step, together};
 use super::{services, users};
 
@@ -72,10 +75,12 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
     let both = preimages.paths.iter().zip(&attributes);
     let failed = || ApplyError::host("the originals");
     let all: Vec<Change<'_>> = both.map(|(original, attributes)| original.put_back(attributes)).collect();
+    let displaced = displaced(intent, host, &all).map_err(failed())?;
+    let reached = all.iter().filter(|change| is_reached(intent, &displaced, change));
     // An original behind a link of the batch was read through it: it goes back there, after the link.
     let (behind, first): (Vec<_>, Vec<_>) =
-        all.iter().cloned().partition(|change| all.iter().any(|other| change.goes_through(other)));
-    set_aside(intent, host, &preimages.paths, &all).map_err(failed())?;
+        reached.cloned().partition(|change| all.iter().any(|other| change.goes_through(other)));
+    set_aside(intent, host, (&preimages.paths, &all), &displaced).map_err(failed())?;
     let mut refused = None;
     for part in [first, behind] {
         refused = put_back_paths(intent, host, &part, &all).map_err(failed())?.or(refused);
@@ -92,16 +97,43 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
 }
 
+/// Looks for directories in whose place somebody put a link during the update, and that the undo does not make again.
+fn displaced(
+    intent: &Intent<'_>,
+    host: &Host,
+    all: &[Change<'_>],
+) -> Result<DisplacedDirectories, HostError> {
+    let (old, new) = (intent.from().entries(), intent.to().entries());
+    let comes_back =
+        |path: &ManagedPath| all.iter().any(|change| change.path() == path.as_str() && !change.is_removal());
+    let gone = all.iter().filter(|change| change.is_directory() && change.is_removal());
+    let gone = gone.filter_map(|change| ManagedPath::new(change.path()).ok());
+    let listed = foreign::directories(&old).chain(foreign::directories(&new)).chain(gone);
+    let made = parents::made(&host.root, intent.from())?;
+    let made = made.into_iter().filter(|path| !comes_back(path)).collect();
+    DisplacedDirectories::load(host, listed.filter(|path| !comes_back(path)), &made)
+}
+
+/// Returns false for a path behind such a link: what is there is not of the update.
+fn is_reached(intent: &Intent<'_>, displaced: &DisplacedDirectories, change: &Change<'_>) -> bool {
+    let Some((directory, _)) = displaced.above(change.path()) else { return true };
+    left_as_it_is(intent, change.path(), &DisplacedDirectories::error(directory));
+    false
+}
+
 /// Moves files, links and directories aside that somebody put in the place of an entry, or changed, during the update: only what was
 /// there before is saved.
 fn set_aside(
     intent: &Intent<'_>,
     host: &Host,
-    saved: &[Original],
-    all: &[Change<'_>],
+    (saved, all): (&[Original], &[Change<'_>]),
+    displaced: &DisplacedDirectories,
 ) -> Result<(), HostError> {
     let (old, new) = (intent.from().entries(), intent.to().entries());
-    for (Original { path, saved, .. }, change) in saved.iter().zip(all) {
+    for (Original { path, saved, directory, .. }, change) in saved.iter().zip(all) {
+        if displaced.above(path).is_some() {
+            continue;
+        }
         if is_directory_instead(host, change, all)? {
             // A mount stays; what it is in the way of is reported.
             if let Ok(Some(aside)) = host.root.move_aside_there(path) {
@@ -111,10 +143,11 @@ fn set_aside(
         }
         let Ok(listed) = ManagedPath::new(path.as_str()) else { continue };
         let entry = new.get(&listed);
-        // A second name has no contents of its own to compare.
-        let is_hard = matches!(saved, PathSnapshot::HardLink { .. })
-            || matches!(entry, Some(PathSpec::Link(link)) if link.hard_target().is_some());
-        let is_listed = entry.is_some() || old.contains_key(&listed);
+        let found = host.root.observe(path)?;
+        let is_hard = is_second_name(intent, host, (path, &found), (saved, entry))?;
+        // Links of units are in no entry. A directory that the batch makes never takes the place of anything.
+        let is_of_unit = !*directory && is_below(path, UNIT_DIR);
+        let is_listed = entry.is_some() || old.contains_key(&listed) || is_of_unit;
         // A file in the place of a directory that the batch makes stays there.
         let stays = matches!(entry, Some(PathSpec::Directory(_))) && *saved == PathSnapshot::Absent;
         if is_hard
@@ -125,25 +158,13 @@ fn set_aside(
         {
             continue;
         }
-        let found = host.root.observe(path)?;
-        // A link in the place of a unit masks it, or is another name.
-        let is_link = matches!(found, ObservedFile::Symlink { .. }) && !path.starts_with(UNIT_DIR);
-        if !is_link && !matches!(found, ObservedFile::Regular { .. }) {
+        if !may_be_foreign(intent.to(), &listed, &found) {
             continue;
         }
-        let is_written = match entry {
-            Some(PathSpec::File(file)) => {
-                matches!(&found, ObservedFile::Regular { sha256, .. } if file.contents.sha256() == *sha256)
-            }
-            Some(PathSpec::Link(link)) => {
-                matches!(&found, ObservedFile::Symlink { target, .. } if link.target == LinkTarget::Soft(target.clone()))
-            }
-            Some(PathSpec::Directory(_)) | None => false,
-        };
         // The batch puts back what the host had before the old config.
         let back = restore::original(&host.root, &listed)?;
         let is_kept = back.into_iter().any(|kept| is_same_entry(&found, &kept.observed()));
-        if is_written || is_kept || is_same_entry(&found, &saved.observed()) {
+        if is_written(entry, &found) || is_kept || is_same_entry(&found, &saved.observed()) {
             continue;
         }
         match host.root.move_aside_there(path) {
@@ -155,6 +176,53 @@ fn set_aside(
         }
     }
     Ok(())
+}
+
+/// Returns true if what is found is as the new config's entry has it.
+fn is_written(entry: Option<&PathSpec>, found: &ObservedFile) -> bool {
+    match entry {
+        Some(PathSpec::File(file)) => file.has_content_of(found),
+        Some(PathSpec::Link(link)) => {
+            matches!(found, ObservedFile::Symlink { target, .. } if link.target == LinkTarget::Soft(target.clone()))
+        }
+        Some(PathSpec::Directory(_)) | None => false,
+    }
+}
+
+/// Returns true for a file, and for a link that the update can't have made for a unit: its mask, another name of a unit, or a link that
+/// starts it. One that brings a unit file, as `systemctl link` makes it, is a person's.
+fn may_be_foreign(to: &HostSpec, path: &ManagedPath, found: &ObservedFile) -> bool {
+    let ObservedFile::Symlink { target, .. } = found else {
+        return matches!(found, ObservedFile::Regular { .. });
+    };
+    let Some((directory, name)) = path.as_str().rsplit_once('/').filter(|_| path.is_below(UNIT_DIR)) else {
+        return true;
+    };
+    if target == DEV_NULL {
+        let unit = UnitName::new(name).ok();
+        return unit.and_then(|unit| to.units.get(&unit)).is_none_or(|unit| unit.mask != Mask::Masked);
+    }
+    directory == UNIT_DIR && target.rsplit('/').next() == Some(name)
+}
+
+/// Returns true if what is found may be the hard link that the update made, or took away.
+fn is_second_name(
+    intent: &Intent<'_>,
+    host: &Host,
+    (path, found): (&str, &ObservedFile),
+    (saved, entry): (&PathSnapshot, Option<&PathSpec>),
+) -> Result<bool, HostError> {
+    if let PathSnapshot::HardLink { target } = saved
+        && let Ok(target) = ManagedPath::new(target.as_str())
+        && foreign::is_name(host, intent.from(), (path, found), &target)?
+    {
+        return Ok(true);
+    }
+    let target = match entry {
+        Some(PathSpec::Link(link)) => link.hard_target(),
+        Some(PathSpec::File(_) | PathSpec::Directory(_)) | None => None,
+    };
+    target.map_or(Ok(false), |target| foreign::is_name(host, intent.to(), (path, found), target))
 }
 
 /// Returns true if a directory, which no batch makes there, is in the place of what is put back.

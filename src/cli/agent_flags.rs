@@ -18,7 +18,7 @@ pub(super) struct AgentFlags {
     host: HostFlags,
     #[command(flatten)]
     node_settings: SettingsFlags,
-    /// Executor of reboots: logind, or a supervisor, when the agent exits with 133
+    /// Who reboots the host: logind, or a supervisor, when the agent exits with 133
     #[arg(long, value_enum, default_value_t = RebootBy::Logind)]
     reboot_by: RebootBy,
 }
@@ -38,6 +38,11 @@ impl AgentFlags {
     /// Returns the root of the host, as it was given.
     pub(super) fn root(&self) -> &Path {
         &self.host.root
+    }
+
+    /// Opens the host a second time, to read it alone.
+    pub(super) fn observe(&self, environment: &Environment) -> Result<Host, CliError> {
+        self.host.observe_through(environment.proxy.clone())
     }
 
     /// Finds the settings and opens the host.

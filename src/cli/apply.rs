@@ -7,7 +7,7 @@ use super::host::{REBOOT_REQUIRED, runtime};
 use super::input::Unknown;
 use super::output::print;
 use super::telemetry::telemetry;
-use super::{CliError, input, last_report};
+use super::{CliError, input, last_report, plan};
 use crate::agent::{Agent, ExitReason, ProcessSignals, Reboots, RunMode};
 use crate::control::ControlPlane;
 use crate::control::oneshot::OneShot;
@@ -15,7 +15,7 @@ use crate::decide::ended::{Attempt, RunResult, ended};
 use crate::host::{Proxies, Root, machine_name};
 use crate::journal::Journal;
 use crate::journal::origin::check_commit;
-use crate::model::Target;
+use crate::model::{ConfigName, Target};
 use crate::settings::Environment;
 use crate::telemetry::LastReport;
 use crate::telemetry::log::{self, Format};
@@ -27,7 +27,7 @@ pub(super) struct Arguments {
     /// A MachineConfig or an Ignition config: its file, its URL, or `-`
     #[arg(long, value_name = "FILE|URL")]
     to: String,
-    /// The digest that it must have, as `sha256:HEX`; an http URL needs one
+    /// Expected digest, as `sha256:HEX`; an http URL needs one
     #[arg(long, value_name = "DIGEST")]
     digest: Option<String>,
     /// OS image that goes with it
@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         Ok(proxies.for_pulls()?)
     })?;
     let (machine_config, policy) = input::policy(policy, arguments.unknown, machine_config, to)?;
-    let control = OneShot::new(machine_config, image, policy);
+    let control = OneShot::new(machine_config.clone(), image.clone(), policy.clone());
     let target = control.target().clone();
     let reboots = if arguments.no_reboot { Reboots::Left } else { Reboots::Requested };
     runtime()?.block_on(async {
@@ -76,6 +76,8 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         if arguments.into_image {
             check_image_root(&host.root, &journal)?;
         }
+        let read = arguments.agent.observe(environment)?;
+        Box::pin(plan::check_beside_open(read, (&machine_config, image), policy)).await?;
         last_report::mark_stopped(&host.root);
         let telemetry = telemetry(environment, &host, Vec::new(), LastReport::default());
         let settings = node_settings.loader_of(node_settings.read(&host.root)?);
@@ -121,18 +123,16 @@ fn conclude<C: ControlPlane>(
         target,
         record: journal.record(),
         current: journal.current(),
-        fault: health.fault.as_ref(),
+        fault: health.refused.as_ref().or(health.fault.as_ref()),
         drift: &health.drift,
     };
     let failed = |why: &str| drop(writeln!(std::io::stderr(), "error: {why}"));
+    // The open update may be one to another config, which ends first.
+    let other = run.record.map(|record| &record.to.config).filter(|config| **config != target.config);
     match ended(&run) {
         RunResult::Done => print(&format!("the host matches {}", target.config))?,
-        RunResult::RebootLeft => print(
-            "applied; the node has to reboot: `systemctl reboot`, then the same `apply` again verifies it",
-        )?,
-        RunResult::GoesDown => {
-            print("applied; the node is going down, and the next `apply`, or the daemon, verifies it")?;
-        }
+        RunResult::RebootLeft => print(&reboot_left(target, other))?,
+        RunResult::GoesDown => print(&goes_down(target, other))?,
         RunResult::GoesBack => {
             print(
                 "not healthy; `systemctl reboot` boots the previous deployment, the next `apply` undoes the rest",
@@ -158,6 +158,33 @@ fn conclude<C: ControlPlane>(
         }
     }
     Ok(0)
+}
+
+fn reboot_left(target: &Target, other: Option<&ConfigName>) -> String {
+    match other {
+        None => {
+            "applied; the node has to reboot: `systemctl reboot`, then the same `apply` again verifies it"
+                .to_owned()
+        }
+        Some(other) => format!(
+            "the update to {other} waits for its reboot, and {} is not begun: `systemctl reboot`, then the same `apply` again \
+             ends it and goes on to {}",
+            target.config, target.config
+        ),
+    }
+}
+
+fn goes_down(target: &Target, other: Option<&ConfigName>) -> String {
+    match other {
+        None => {
+            "applied; the node is going down, and the next `apply`, or the daemon, verifies it".to_owned()
+        }
+        Some(other) => format!(
+            "the node is going down for the update to {other}, and {} is not begun: the same `apply` again ends it and goes on \
+             to {}",
+            target.config, target.config
+        ),
+    }
 }
 
 /// Prompts a person; refuses without a terminal.

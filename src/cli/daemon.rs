@@ -11,7 +11,7 @@ use super::agent_flags::ContainerFlags;
 use super::earlier_installation::drop_not_own;
 use super::first_target;
 use super::host::{REBOOT_REQUIRED, runtime};
-use super::last_report::{self, Follows};
+use super::last_report::{self, Follows, SavedReport};
 use super::output::Output;
 use super::settings::SettingsFile;
 use super::stages;
@@ -64,7 +64,7 @@ pub(super) struct Arguments {
     /// Carry out ImageBasedUpgrade and SeedGenerator of one node
     #[arg(long, requires = "kubeconfig", conflicts_with_all = ["directory", "root_mount", "desired_configmap"])]
     lifecycle: bool,
-    /// Actor of the drain: the drain controller or the agent
+    /// Who drains the node: the drain controller or the agent
     #[arg(long, value_enum, default_value_t = DrainFlag::Controller, conflicts_with = "directory")]
     drain: DrainFlag,
     #[command(flatten)]
@@ -209,6 +209,8 @@ impl Setting<'_> {
             hosted::import_node(&mut journal, host.clock.now())?;
         }
         let settings_loader = self.node_settings.settings_loader(&host.root);
+        // Nobody but this process reads it for its time, so an unreadable one is no news here.
+        let before = SavedReport::load(&host.root).ok().flatten();
         last_report::mark_stopped(&host.root);
         clear_leftovers(&host.root);
         let restorer = SeedRestorer::new(&host, self.node);
@@ -223,6 +225,9 @@ impl Setting<'_> {
         let mut agent =
             Agent::new(host, journal, control, telemetry, stop, self.node).with_settings(settings_loader);
         agent = agent.with_unrestored(restorer.unrestored());
+        if let Some(before) = before {
+            agent = agent.continuing(&before.report);
+        }
         let end = tokio::select! {
             end = agent.run() => end?,
             // It does not end by itself.
@@ -271,9 +276,7 @@ fn source(arguments: &Arguments, environment: &Environment) -> Result<Source, Cl
         return Ok(Source::Cluster(Identity::kubeconfig(&arguments.kubeconfig).map_err(ControlError::from)?));
     }
     service_account(environment)?.map(Source::Cluster).ok_or_else(|| {
-        CliError::Usage(
-            "name --kubeconfig FILE or --directory DIR: this is no pod with a service account".to_owned(),
-        )
+        CliError::Usage("name --kubeconfig FILE or --directory DIR: no service account was found".to_owned())
     })
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Flags {
     /// Control directory to read `desired` and the policy from (default: that of the agent)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "node_name"])]
     pub(super) directory: Option<PathBuf>,
-    /// The directory is what a bootstrap has rendered, and `desired` is this pool's
+    /// Read DIR as bootstrap output, and `desired` as this pool's
     #[arg(long, value_name = "NAME", requires = "directory", value_parser = |name: &str| ConfigName::new(name))]
     pool: Option<ConfigName>,
     /// Kubeconfig to read `desired` and the policy with (default: that of the agent)

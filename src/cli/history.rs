@@ -4,6 +4,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::CliError;
 use super::output::{Output, print, print_json};
 use crate::host::root::Root;
@@ -24,6 +26,26 @@ pub(super) struct Arguments {
     output: Output,
 }
 
+/// Past updates, in the order in which they ended.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+struct Past<'a> {
+    schema_version: u32,
+    updates: &'a [Entry],
+}
+
+/// Returns the document of these updates.
+pub(super) fn document(entries: &[Entry]) -> impl Serialize {
+    Past { schema_version: 1, updates: entries }
+}
+
+/// Returns the schema of the document.
+#[cfg(test)]
+pub(in crate::cli) fn schema(generator: schemars::SchemaGenerator) -> schemars::Schema {
+    generator.into_root_schema_for::<Past<'static>>()
+}
+
 /// Prints the updates in the order in which they ended.
 pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let root = Root::open(&arguments.root)?;
@@ -34,7 +56,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
         drop(writeln!(std::io::stderr(), "warning: Skipped a past update: {}", chain(error)));
     }
     match arguments.output {
-        Output::Json => print_json(&entries)?,
+        Output::Json => print_json(&document(&entries))?,
         Output::Text if entries.is_empty() => print("no updates yet")?,
         Output::Text => print(&text(&entries))?,
     }

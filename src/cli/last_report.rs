@@ -20,6 +20,7 @@ pub(super) const REPORT_PATH: &str = "/run/machine-config-agent/report.json";
 
 /// Source of an agent's targets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Follows {
     /// A directory.

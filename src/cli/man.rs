@@ -1,5 +1,6 @@
 //! `man`: the manual pages, made from the parser.
 
+use machine_config_cli::exit::Exit;
 use machine_config_cli::man;
 
 use super::CliError;
@@ -17,7 +18,7 @@ pub(super) struct Arguments {
 
 /// Prints one page, or writes all of them.
 pub(super) fn run(arguments: &Arguments, command: clap::Command) -> Result<u8, CliError> {
-    let page = man::run(&arguments.shared, command, EXIT_STATUS).map_err(|error| match error {
+    let page = man::run(&arguments.shared, command, &EXITS).map_err(|error| match error {
         man::Error::Verb(text) => CliError::Usage(text),
         man::Error::Page(source) => CliError::Output(source),
         man::Error::Directory(source) => CliError::Setup {
@@ -29,13 +30,33 @@ pub(super) fn run(arguments: &Arguments, command: clap::Command) -> Result<u8, C
     Ok(0)
 }
 
-/// As docs/reference.md has it, a code a line.
-const EXIT_STATUS: &str = "\
-0 success, or no difference
-1 differences (verify, plan --exit-code)
-2 invalid command line, not confirmed, or a named file or directory cannot be read
-3 refused: this node, or no node, can reach the config; or the seed does not fit
-4 failed: the node is as before, or the message says what is open
-5 the agent's state is unreadable; nothing was touched
-102-105 daemon, firstboot, stateroot trial: the same as 2 to 5
-133 --reboot-by supervisor: the supervisor must reboot the host";
+/// As docs/reference.md has it.
+const EXITS: [Exit; 8] = [
+    Exit::DONE,
+    Exit {
+        code: "1",
+        meaning: "differences (verify, plan --exit-code), or not Done (status --exit-code)",
+        verbs: &["plan", "status", "verify"],
+    },
+    Exit::USAGE,
+    Exit::REFUSED,
+    Exit::FAILED,
+    Exit::of_all("5", "the agent's state is unreadable; nothing was touched"),
+    Exit {
+        code: "102-105",
+        meaning: "daemon, firstboot, stateroot trial: the same as 2 to 5",
+        verbs: &["daemon", "firstboot", "stateroot trial"],
+    },
+    Exit {
+        code: "133",
+        meaning: "--reboot-by supervisor: the supervisor must reboot the host",
+        verbs: &[
+            "apply",
+            "daemon",
+            "firstboot",
+            "stateroot activate",
+            "stateroot roll-back",
+            "stateroot trial",
+        ],
+    },
+];

@@ -83,7 +83,7 @@ struct Start {
     /// Address of the metrics
     #[arg(long)]
     metrics_url: Option<String>,
-    /// Ignored: the kubelet is asked by nobody here
+    /// Ignored: this agent does not probe the kubelet's healthz
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     kubelet_healthz_enabled: Option<String>,
     /// Ignored, as kubelet-healthz-enabled

@@ -20,6 +20,8 @@ mod output;
 mod plan;
 #[cfg(feature = "backend-ostree")]
 mod sandbox;
+#[cfg(test)]
+mod schemas;
 #[cfg(feature = "backend-ostree")]
 mod seed;
 mod settings;
@@ -56,7 +58,7 @@ pub use error::CliError;
 )]
 #[command(after_help = "Exit codes: 0 done or no differences, 1 differences, 2 usage, 3 config refused,\n\
     4 failed (the node is as before, or the message says what is open), 5 the agent's own state can't be read.\n\
-    Services (daemon, firstboot, stateroot trial) add 100: systemd has names of its own for small ones.")]
+    Services (daemon, firstboot, stateroot trial) add 100: systemd reserves small ones.")]
 struct Arguments {
     /// Print help
     #[arg(short, long, global = true, display_order = 1000, action = clap::ArgAction::HelpShort)]
@@ -74,7 +76,7 @@ enum Verb {
     Plan(plan::Arguments),
     /// Apply a config once, from files, without a cluster
     Apply(apply::Arguments),
-    /// Complete a first boot from the MachineConfig that Ignition left, before the kubelet
+    /// Apply Ignition's MachineConfig before the kubelet starts
     #[command(alias = "firstboot-complete-machineconfig")]
     Firstboot(firstboot::Arguments),
     /// Compare the host with a config
@@ -83,19 +85,19 @@ enum Verb {
     Status(status::Arguments),
     /// Show past updates
     History(history::Arguments),
-    /// Work on a second, complete system beside the running one
+    /// Manage stateroots: complete systems beside the running one
     #[cfg(feature = "backend-ostree")]
     Stateroot(stateroot::Arguments),
-    /// Make seed images of this host, from which others get their system
+    /// Make seed images of this host
     #[cfg(feature = "backend-ostree")]
     Seed(seed::Arguments),
-    /// Write a bundle for a support case, without secrets
+    /// Write a support bundle, without secrets
     Collect(collect::Arguments),
     /// Print the completions of a shell
     Completions(completions::Arguments),
     /// Print the manual pages
     Man(man::Arguments),
-    /// Show the main job on a throwaway libostree host in a directory
+    /// Run a demo on a throwaway libostree host in a directory
     #[cfg(feature = "backend-ostree")]
     Sandbox(sandbox::Arguments),
 }
@@ -130,7 +132,11 @@ impl Verb {
             | Self::Completions(_)
             | Self::Man(_) => true,
             #[cfg(feature = "backend-ostree")]
-            Self::Stateroot(_) | Self::Seed(_) | Self::Sandbox(_) => false,
+            Self::Stateroot(arguments) => arguments.is_read_only(),
+            #[cfg(feature = "backend-ostree")]
+            Self::Seed(arguments) => arguments.is_read_only(),
+            #[cfg(feature = "backend-ostree")]
+            Self::Sandbox(_) => false,
             Self::Daemon(_) | Self::Apply(_) | Self::Firstboot(_) | Self::Collect(_) => false,
         }
     }
@@ -233,7 +239,7 @@ fn run(verb: Verb, environment: &Environment) -> Result<u8, CliError> {
         Verb::Apply(arguments) => apply::run(&arguments, environment),
         Verb::Firstboot(arguments) => firstboot::run(&arguments, environment),
         Verb::Verify(arguments) => verify::run(&arguments),
-        Verb::Status(arguments) => status::run(&arguments),
+        Verb::Status(arguments) => status::run(&arguments, environment),
         Verb::History(arguments) => history::run(&arguments),
         #[cfg(feature = "backend-ostree")]
         Verb::Stateroot(arguments) => stateroot::run(arguments, environment),

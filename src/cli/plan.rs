@@ -1,5 +1,6 @@
 //! `plan`: the plan between two configs. Changes nothing.
 
+use std::io::Write as _;
 use std::rc::Rc;
 
 use super::desired::{self, Desired};
@@ -7,6 +8,7 @@ use super::host::{HostFlags, runtime};
 use super::input::Unknown;
 use super::output::{Output, print, print_json};
 use super::{CliError, input, settings};
+use crate::agent::AgentError;
 use crate::agent::rehearsal::rehearsed;
 use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
@@ -18,13 +20,17 @@ use crate::model::machineconfig::MachineConfig;
 use crate::model::observation::EmbeddedConfig;
 use crate::model::os::LeftOs;
 use crate::model::policy::DisruptionPolicy;
-use crate::model::{ConfigName, Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, Sha256, Target};
-use crate::observe::{ImageSource, facts_with, observe};
+use crate::model::{
+    BootId, ConfigName, Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, Sha256, Target,
+};
+use crate::observe::{ImageSource, ObserveError, facts_with, observe};
 use crate::plan::explain::{self, Beside};
+use crate::plan::listing::listed;
 use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::start::{Start, blocking_drift};
 use crate::plan::{
-    Irreconcilable, Plan, blocked_ahead, late, not_held, plan_assumed, unchanged, unverified_ahead,
+    Irreconcilable, Plan, blocked_ahead, late, not_held, plan_assumed, refused_after_reboot, unchanged,
+    unverified_ahead,
 };
 use crate::settings::Environment;
 use crate::update::resume::plans_again;
@@ -59,7 +65,7 @@ pub(super) struct Arguments {
     control: desired::Flags,
     #[command(flatten)]
     host: HostFlags,
-    /// Exit with 1 when there is something to do
+    /// Exit with 1 if the plan has steps
     #[arg(long)]
     exit_code: bool,
     /// Output format
@@ -73,6 +79,8 @@ struct Decided {
     to: Target,
     outcome: Result<Plan, Irreconcilable>,
     beside: Beside,
+    /// The config that the host differs from, where that keeps the update from starting.
+    drifted: Option<String>,
 }
 
 /// Prints the plan.
@@ -82,16 +90,16 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         ("--to", Some(&arguments.to)),
         ("--policy", arguments.policy.as_deref()),
     ])?;
-    let Decided { from, to, outcome, beside } =
+    let Decided { from, to, outcome, beside, .. } =
         runtime()?.block_on(Box::pin(decide(arguments, environment)))?;
     match arguments.output {
         Output::Json => print_json(&explain::json(outcome.as_ref(), from.as_ref(), &to, &beside))?,
         Output::Text => match &outcome {
             Ok(plan) => print(&(explain::text(plan) + &beside.text()))?,
-            Err(refused) => print(&refused.to_string())?,
+            Err(refused) => print(&format!("{refused}\n{}", beside.refused_text()))?,
         },
     }
-    let is_unknown = beside.open.as_ref().is_some_and(|open| !open.unknown.is_empty());
+    let is_unknown = is_unknown(&beside);
     Ok(match outcome {
         _ if is_unknown => 4,
         Err(_) => 3,
@@ -122,7 +130,7 @@ pub(super) async fn to_desired(
         exit_code: false,
         output: Output::Json,
     };
-    let Decided { from, to, outcome, beside } = Box::pin(decide(&arguments, environment)).await?;
+    let Decided { from, to, outcome, beside, .. } = Box::pin(decide(&arguments, environment)).await?;
     let document = explain::json(outcome.as_ref(), from.as_ref(), &to, &beside);
     serde_json::to_value(document).map_err(|error| CliError::Output(error.into()))
 }
@@ -134,14 +142,15 @@ async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Deci
         let state = State::load(&host.root)?;
         let embedded = arguments.image_config.as_deref();
         let look = Look { embedded, source: ImageSource::Read, is_of_run: true };
-        return from_current(host, &state, look, to, &target, &policy).await;
+        return Box::pin(from_current(host, &state, look, to, &target, &policy)).await;
     }
     let image = input::image("--from-image", arguments.from_image.as_deref())?;
     let from = input::machine_config(&arguments.from, arguments.unknown)?.spec(image)?;
     let mut facts = Facts::assumed(&from, &to)?;
     set_embedded_config(arguments.image_config.as_deref(), &mut facts)?;
     let outcome = plan_assumed(&from, &to, &facts, &policy);
-    Ok(Decided { from: Some(from.target()), to: to.target(), outcome, beside: Beside::default() })
+    let from = Some(from.target());
+    Ok(Decided { from, to: to.target(), outcome, beside: Beside::default(), drifted: None })
 }
 
 /// Extent of the look at the host.
@@ -164,7 +173,47 @@ pub(super) async fn refused(
     let content = Some(config.content());
     let Destination { to, target, policy } = Destination::new(config, image, content, policy)?;
     let look = Look { embedded: None, source: ImageSource::Unread, is_of_run: false };
-    Ok(from_current(host, state, look, to, &target, &policy).await?.outcome.err())
+    Ok(Box::pin(from_current(host, state, look, to, &target, &policy)).await?.outcome.err())
+}
+
+/// Refuses a target beside an open update to another one as `plan` does: before that update goes on, is undone or ends.
+pub(super) async fn check_beside_open(
+    host: Host,
+    (config, image): (&MachineConfig, Option<ImageRef>),
+    policy: DisruptionPolicy,
+) -> Result<(), CliError> {
+    let state = State::load(&host.root)?;
+    let content = Some(config.content());
+    let target = Target::new(config.name().clone(), image.clone()).with_content(content);
+    if state.open.as_ref().is_none_or(|open| open.record.to == target) {
+        return Ok(());
+    }
+    check_writable(&host.root)?;
+    let Destination { to, target, policy } = Destination::new(config, image, content, policy)?;
+    // The run holds the lock already.
+    let look = Look { embedded: None, source: ImageSource::Read, is_of_run: false };
+    let decided = match Box::pin(from_current(host, &state, look, to, &target, &policy)).await {
+        // The open update may be what keeps the image from being seen: it is undone first, and then looked at again.
+        Err(CliError::Observe(ObserveError::Image { .. })) => return Ok(()),
+        decided => decided?,
+    };
+    let Decided { outcome, beside, drifted, .. } = decided;
+    if is_unknown(&beside) {
+        // Known once the open update is undone.
+        return Ok(());
+    }
+    let refused = match (outcome, drifted) {
+        (Err(refused), _) => refused.into(),
+        (Ok(_), Some(config)) => AgentError::Drifted { config, differences: listed(&beside.drift) }.into(),
+        (Ok(_), None) => return Ok(()),
+    };
+    drop(write!(std::io::stderr(), "{}", beside.refused_text()));
+    Err(refused)
+}
+
+/// Returns true if the plan may be another one once the open update is undone.
+fn is_unknown(beside: &Beside) -> bool {
+    beside.open.as_ref().is_some_and(|open| !open.unknown.is_empty())
 }
 
 /// Plans from what is on this host, as a run of `apply` would.
@@ -172,7 +221,7 @@ async fn from_current(
     mut host: Host,
     state: &State,
     look: Look<'_>,
-    mut to: HostSpec,
+    to: HostSpec,
     target: &Target,
     policy: &DisruptionPolicy,
 ) -> Result<Decided, CliError> {
@@ -181,17 +230,29 @@ async fn from_current(
     let forced = host.root.exists(FORCE_FILE)?;
     let ahead = ahead(&host, state, target, forced).await?;
     check_own(&host.root, look, ahead)?;
+    let (Ahead::GoesOn | Ahead::Held, Some(open)) = (ahead, &state.open) else {
+        return planned(host, state, look, to, policy, (ahead, forced)).await;
+    };
+    let beside = Beside { open: Some(described(&open.record, ahead)), ..Beside::default() };
+    let (from, target) = (open.record.from.clone(), to.target());
+    let outcome = if ahead == Ahead::GoesOn {
+        goes_on(host, state, open, to, policy, (look, forced)).await?
+    } else {
+        Ok(open.record.plan.clone())
+    };
+    Ok(Decided { from, to: target, outcome, beside, drifted: None })
+}
+
+/// Plans on the host as it is, or as the open update will have left it.
+async fn planned(
+    mut host: Host,
+    state: &State,
+    look: Look<'_>,
+    mut to: HostSpec,
+    policy: &DisruptionPolicy,
+    (ahead, forced): (Ahead, bool),
+) -> Result<Decided, CliError> {
     let mut open = state.open.as_ref().map(|open| described(&open.record, ahead));
-    if let (Ahead::GoesOn | Ahead::Held, Some(open_update)) = (ahead, &state.open) {
-        let outcome = if ahead == Ahead::GoesOn {
-            goes_on(&host, state, open_update, &mut to, (look.source, forced)).await?
-        } else {
-            Ok(open_update.record.plan.clone())
-        };
-        let beside = Beside { open, ..Beside::default() };
-        let from = open_update.record.from.clone();
-        return Ok(Decided { from, to: to.target(), outcome, beside });
-    }
     let (mut start, mut origin) = origin(state.committed(&host.root)?, state, ahead, forced)?;
     match ahead {
         Ahead::UndoneFirst => host.root = state.after_undo(&host.root)?,
@@ -226,10 +287,11 @@ async fn from_current(
         open.unknown = host.root.unknown();
     }
     let drift = outcome.as_ref().ok().and_then(|plan| blocking_drift(&from, &to, &facts.observed, plan));
+    let drifted = drift.as_ref().map(|drift| drift.config.to_string());
     let drift = drift.map(|drift| drift.differences).unwrap_or_default();
-    let beside = Beside { drift, left: origin.opaque().cloned().collect(), open };
+    let beside = Beside { drift, left: origin.opaque().cloned().collect(), open, left_out: Vec::new() };
     let from = (!origin.is_unmanaged()).then(|| origin.target());
-    Ok(Decided { from, to: to.target(), outcome, beside })
+    Ok(Decided { from, to: to.target(), outcome, beside, drifted })
 }
 
 /// Refuses what a run could not write of its own, before anything else.
@@ -243,20 +305,57 @@ fn check_own(root: &Root, look: Look<'_>, ahead: Ahead) -> Result<(), CliError> 
     Ok(())
 }
 
-/// Returns the plan of the open update, or what has come in the way of its files since it was begun.
+/// Returns the plan of the open update, or what has come in the way since it was begun: of its files, and of the plan that is made anew
+/// once it is up and not as planned.
 async fn goes_on(
+    host: Host,
+    state: &State,
+    open: &OpenUpdate,
+    to: HostSpec,
+    policy: &DisruptionPolicy,
+    (look, forced): (Look<'_>, bool),
+) -> Result<Result<Plan, Irreconcilable>, CliError> {
+    let is_up = is_up(&open.record, &host.boot_id().await?);
+    let plan = match left(&host, state, open, to.clone(), (look.source, forced, is_up)).await? {
+        Ok(plan) if plans_again(&open.record) && plan != open.record.plan => plan,
+        other => return Ok(other),
+    };
+    let again = planned(host, state, look, to, policy, (Ahead::LeftAsItIs, forced)).await?;
+    Ok(match again.outcome {
+        Ok(_) => Ok(plan),
+        Err(refused) if is_up => Err(refused),
+        Err(refused) => Ok(refused_after_reboot(plan, &refused)),
+    })
+}
+
+/// Returns true if an update is up after its reboot.
+fn is_up(record: &Record, boot: &BootId) -> bool {
+    match &record.phase {
+        Phase::Rebooting { boot_id } => boot_id != boot,
+        Phase::Verifying => true,
+        Phase::Planned
+        | Phase::Staging
+        | Phase::Draining
+        | Phase::Applying { .. }
+        | Phase::RollingBack { .. }
+        | Phase::FallingBack { .. } => false,
+    }
+}
+
+/// Returns the plan of the open update, or what has come in the way of what is left of it.
+async fn left(
     host: &Host,
     state: &State,
     open: &OpenUpdate,
-    to: &mut HostSpec,
-    (source, forced): (ImageSource, bool),
+    mut to: HostSpec,
+    (source, forced, is_up): (ImageSource, bool, bool),
 ) -> Result<Result<Plan, Irreconcilable>, CliError> {
     let plan = open.record.plan.clone();
     let next = open.record.next_batch();
     let (start, mut origin) = origin(state.committed(&host.root)?, state, Ahead::GoesOn, forced)?;
     origin.settle(host).await?;
-    start.leave_unapplied(&origin.spec, to);
-    let mut facts = facts_with(host, &origin.spec, to, source).await?;
+    start.leave_unapplied(&origin.spec, &mut to);
+    let mut facts = facts_with(host, &origin.spec, &to, source).await?;
     // A directory that the batch has made already, in the place of a file or a link, is not in its way.
     let batch = next.unwrap_or_else(|| plan.batches().len());
     let made = Originals::new(open.record.id.clone(), batch).directories(&host.root)?;
@@ -265,23 +364,13 @@ async fn goes_on(
         made.contains(path) && matches!(found, Some(ObservedFile::Directory { .. }))
     };
     facts.obstacles.paths.retain(|path, _| !is_made(path));
-    start.carry_over(&mut origin.spec, to, &facts.observed);
-    let from = start.from(&origin.spec, to, &facts.observed);
+    start.carry_over(&mut origin.spec, &mut to, &facts.observed);
+    let from = start.from(&origin.spec, &to, &facts.observed);
     let plans_again = plans_again(&open.record);
     // What is planned again in this boot is looked at from its first batch on.
-    let is_up = match &open.record.phase {
-        Phase::Rebooting { boot_id } => *boot_id != facts.observed.boot_id,
-        Phase::Verifying => true,
-        Phase::Planned
-        | Phase::Staging
-        | Phase::Draining
-        | Phase::Applying { .. }
-        | Phase::RollingBack { .. }
-        | Phase::FallingBack { .. } => false,
-    };
     let batch = if plans_again && is_up { 0 } else { batch };
-    let blocked = blocked_ahead(&from, to, &facts, &plan, batch);
-    Ok(blocked.and_then(|()| unverified_ahead(to, &facts.observed, plan, next, plans_again)))
+    let blocked = blocked_ahead(&from, &to, &facts, &plan, batch);
+    Ok(blocked.and_then(|()| unverified_ahead(&to, &facts.observed, plan, next, plans_again)))
 }
 
 /// Decides what comes before the plan.

@@ -16,12 +16,14 @@ use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::refusal::Refusal;
 use crate::model::text::counted;
-use crate::model::{HostSpec, ImageRef, NotApplied, Observation};
+use crate::model::{HostSpec, ImageRef, NotApplied, NotAppliedReason, Observation};
 use crate::observe::{lost, observe};
 use crate::plan::differences::{Difference, differences};
 use crate::plan::drift::{drift, stray_links};
 use crate::plan::explain::not_applied_text;
-use crate::plan::{Irreconcilable, Unreachable, Warning, not_applied, not_held, not_restorable};
+use crate::plan::{
+    Irreconcilable, Unreachable, Warning, not_applied, not_held, not_restorable, unremoved_keys,
+};
 
 /// The word for the current config.
 const CURRENT: &str = "current";
@@ -60,6 +62,7 @@ pub(super) struct Arguments {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct Verified<'a> {
     schema_version: u32,
@@ -75,6 +78,12 @@ struct Verified<'a> {
     /// Paths that can't be restored when the config leaves.
     #[serde(skip_serializing_if = "<[Warning]>::is_empty")]
     not_restorable: &'a [Warning],
+}
+
+/// Returns the schema of the document.
+#[cfg(test)]
+pub(in crate::cli) fn schema(generator: schemars::SchemaGenerator) -> schemars::Schema {
+    generator.into_root_schema_for::<Verified<'static>>()
 }
 
 /// Outcome of a comparison, beside the differences.
@@ -96,6 +105,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let observed = runtime.block_on(observe(&host, &[&spec]))?;
     settle(&mut spec, is_settled, &observed);
     let mut found = compared(&arguments.config, &state, &spec, &observed);
+    found.extend(unremoved_keys(&spec, &observed));
     if let Some(embedded) = &arguments.embedded {
         found.extend(verify_image::embedded(&host.root, embedded)?);
         if arguments.originals {
@@ -113,7 +123,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let is_current = arguments.config == CURRENT;
     let not_restorable =
         if is_current { not_restorable(&spec, &lost(&host.root, &spec)?) } else { Vec::new() };
-    let mut not_applied = not_applied(&spec, &observed);
+    let mut not_applied = beside_differences(&spec, &observed);
     // What is refused is told once.
     let reasons = refused.iter().flat_map(|refused: &Irreconcilable| &refused.reasons);
     let fields: BTreeSet<&str> = reasons.map(|reason| reason.field.as_str()).collect();
@@ -142,10 +152,18 @@ pub(super) async fn current(host: &Host) -> Result<serde_json::Value, CliError> 
     };
     let observed = observe(host, &[&spec]).await?;
     settle(&mut spec, is_settled, &observed);
-    let found = compared(CURRENT, &state, &spec, &observed);
+    let mut found = compared(CURRENT, &state, &spec, &observed);
+    found.extend(unremoved_keys(&spec, &observed));
     let not_restorable = not_restorable(&spec, &lost(&host.root, &spec)?);
-    let named = Named { not_applied: not_applied(&spec, &observed), not_restorable, refused: None };
+    let named = Named { not_applied: beside_differences(&spec, &observed), not_restorable, refused: None };
     serde_json::to_value(verified(&spec, &found, &named)).map_err(|error| CliError::Output(error.into()))
+}
+
+/// Returns the fields that the host does not get, without those that are differences here.
+fn beside_differences(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
+    let mut found = not_applied(spec, observed);
+    found.retain(|one| one.because != NotAppliedReason::NotRemoved);
+    found
 }
 
 fn verified<'a>(spec: &'a HostSpec, found: &'a [Difference], named: &'a Named) -> Verified<'a> {

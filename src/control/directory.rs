@@ -64,6 +64,8 @@ pub struct Directory {
     published: Option<Vec<u8>>,
     /// The content of the target's config, until a watched file changes.
     content: Option<(ConfigName, Sha256)>,
+    /// The target that was read last, if its config can't be.
+    refused: Option<Target>,
     unknown_fields: bool,
 }
 
@@ -141,7 +143,16 @@ impl Directory {
             return Err(failed(ErrorKind::NotFound.into()).into());
         }
         let watch = SourceWatch::new(&root, watched(&root, &path, &layout)?);
-        Ok(Self { root, path, layout, watch, published: None, content: None, unknown_fields: false })
+        Ok(Self {
+            root,
+            path,
+            layout,
+            watch,
+            published: None,
+            content: None,
+            refused: None,
+            unknown_fields: false,
+        })
     }
 
     /// Lets fields pass that nobody knows, or refuses them.
@@ -325,16 +336,30 @@ impl ControlPlane for Directory {
             self.watch.watch_over(watched(&self.root, &self.path, &self.layout)?);
         }
         self.watch.begin_observation();
+        self.refused = None;
         let Some(target) = self.read_target()? else { return Ok(None) };
-        let content = self.content(&target.config)?;
-        Ok(Some(target.with_content(content)))
+        match self.content(&target.config) {
+            Ok(content) => Ok(Some(target.with_content(content))),
+            Err(error) => {
+                self.refused = Some(target);
+                Err(error)
+            }
+        }
     }
 
     fn awaited_target(&self) -> Option<String> {
-        match &self.layout {
-            Layout::Own => None,
-            Layout::Rendered { pool } => Some(format!("{}, which is not there", self.document(pool))),
-        }
+        // A stage of an image-based upgrade needs no target.
+        let has_stage = || self.root.exists(&self.document(STAGE_FILE)).unwrap_or_default();
+        let is_awaited = self.layout != Layout::Own || !has_stage();
+        is_awaited.then(|| format!("{}, which is not there", self.target_file()))
+    }
+
+    fn refused_target(&self) -> Option<Target> {
+        self.refused.clone()
+    }
+
+    fn check_policy(&mut self) -> Result<(), ControlError> {
+        if self.layout == Layout::Own { self.read_policy().map(drop) } else { Ok(()) }
     }
 
     fn unwatched(&self) -> Option<Fault> {

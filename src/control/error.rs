@@ -2,6 +2,7 @@
 
 use super::kube::KubeError;
 use crate::host::HostError;
+use crate::model::text::chain;
 use crate::model::{ConfigName, FaultClass, ModelError};
 
 /// A target that can't be read, or a report that can't be written.
@@ -88,6 +89,21 @@ impl ControlError {
         }
     }
 
+    /// Names what an error of [`Self::is_away`] waits for, to go on after "waits for".
+    pub fn awaited(&self) -> String {
+        match self {
+            Self::WaitingForObject { object, why } => format!("{object}: {why}"),
+            Self::Kube(error) => error.awaited(),
+            Self::Host(_)
+            | Self::Invalid { .. }
+            | Self::Missing { .. }
+            | Self::Misnamed { .. }
+            | Self::NotInCluster { .. }
+            | Self::NotCordoned { .. }
+            | Self::PolicyNotReady { .. } => chain(self),
+        }
+    }
+
     /// Returns the class for the node.
     pub fn class(&self) -> FaultClass {
         match self {
@@ -134,7 +150,7 @@ impl ControlError {
             }
             Self::WaitingForObject { object, .. } => format!("Wait for {object}; the agent asks again."),
             Self::PolicyNotReady { object } => {
-                format!("See what keeps the operator from merging {object}; the agent asks again.")
+                format!("Check why the operator has not merged {object}; the agent asks again.")
             }
             Self::NotCordoned { node, .. } => format!(
                 "Find who answers desiredDrain of Node {node} without cordoning it, or who uncordons it \

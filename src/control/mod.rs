@@ -25,7 +25,7 @@ mod error;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Target};
-use crate::report::{Event, LinkDown, NodeReport};
+use crate::report::{Event, LinkDown, NodeReport, Unread};
 use crate::update::Fault;
 
 pub use crate::decide::answer::{DrainStatus, UncordonStatus};
@@ -85,9 +85,24 @@ pub trait ControlPlane {
         None
     }
 
+    /// Returns why nobody knows yet whether something is desired. None by default: each read finds out.
+    fn unread(&self) -> Option<Unread> {
+        None
+    }
+
     /// Names the object that has to come before there is a target. None by default: a node without a target is at rest.
     fn awaited_target(&self) -> Option<String> {
         None
+    }
+
+    /// Returns the target as it is named now where it is refused for the object that it names. None by default.
+    fn refused_target(&self) -> Option<Target> {
+        None
+    }
+
+    /// Checks the disruption policy as it is given now, ahead of the update that needs it. Nothing by default: a read finds out.
+    fn check_policy(&mut self) -> Result<(), ControlError> {
+        Ok(())
     }
 
     /// Returns why the source is not watched, and has to be read from time to time. None by default.

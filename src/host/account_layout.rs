@@ -133,9 +133,13 @@ fn with_membership(now: &[&[u8]], saved: &[&[u8]], users: &BTreeSet<&str>) -> Ve
                 *line = with_member(line, user, has_member(saved, user));
             }
         } else if !was_member {
+            let spare =
+                emptied(&lines, |line| has_member(line, user).then(|| with_member(line, user, false)));
             for line in &mut lines {
                 *line = with_member(line, user, false);
             }
+            let mut at = 0..;
+            lines.retain(|_| at.next().is_none_or(|at| !spare.contains(&at)));
         } else if !lines.iter().any(|line| has_member(line, user))
             && let Some(first) = lines.first_mut()
         {
@@ -143,6 +147,22 @@ fn with_membership(now: &[&[u8]], saved: &[&[u8]], users: &BTreeSet<&str>) -> Ve
         }
     }
     lines
+}
+
+/// Returns the places of the lines that would have no member left without one that they have, beside another line of the group: shadow-utils
+/// made them for it. One that had no member is the host's. `without` returns the line without its member, if it has that.
+pub(in crate::host) fn emptied(
+    lines: &[impl AsRef<[u8]>],
+    without: impl Fn(&[u8]) -> Option<Vec<u8>>,
+) -> BTreeSet<usize> {
+    let is_left_empty = |line: &[u8]| without(line).is_some_and(|without| members(&without).next().is_none());
+    let empty: Vec<(usize, &[u8])> = lines.iter().map(AsRef::as_ref).enumerate().collect();
+    let (empty, others): (Vec<_>, Vec<_>) = empty.into_iter().partition(|(_, line)| is_left_empty(line));
+    let is_spare = |(at, line): &&(usize, &[u8])| {
+        let earlier = empty.iter().take_while(|(other, _)| other < at);
+        others.iter().chain(earlier).any(|(_, other)| head(other) == head(line))
+    };
+    empty.iter().filter(is_spare).map(|(at, _)| *at).collect()
 }
 
 /// Returns true if a line is of a name.
@@ -262,5 +282,10 @@ mod tests {
         assert_eq!(back("b:x:3:\n"), "b:x:3:\n", "somebody has removed the group");
         let left = put_back("w:x:10:a\nw:x:10:c\n", "w:x:10:a,u,e\nw:x:10:c,u\n", &["w"], &[], &["u"]);
         assert_eq!(left, "w:x:10:a,e\nw:x:10:c\n");
+        // A line that was made for the member goes with it; an empty one of the host stays.
+        let back = |before, now| put_back(before, now, &["w"], &[], &["u"]);
+        assert_eq!(back("w:x:10:a\n", "w:x:10:a,e\nw:x:10:u\n"), "w:x:10:a,e\n");
+        assert_eq!(back("w:x:10:a\n", "w:x:10:u\nw:x:10:\nw:x:10:e\n"), "w:x:10:\nw:x:10:e\n");
+        assert_eq!(back("b:x:3:\nw:x:10:a\n", "b:x:3:\nw:x:10:u\nw:x:10:u\n"), "b:x:3:\nw:x:10:\n");
     }
 }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::HostError;
 use super::account_layout::{self, Layout, has_member, is_of, line_of, with_member};
-use super::account_records::{ACCOUNTS, AccountRecords, GroupRecord, UserRecord};
-use super::accounts::{self, Accounts, MARK, lock};
+use super::account_records::{ACCOUNTS, AccountRecords, GroupRecord, UserRecord, WrittenKeys};
+use super::accounts::{self, Accounts, GROUP_MARK, MARK, lock};
 use super::durable::{self, Attempt, Change, DesiredPath};
 use super::failpoint::FailPoints;
 use super::root::{LaidPath, Root};
@@ -28,8 +28,6 @@ const OF_GROUPS: [&str; 2] = [GROUP, GSHADOW];
 /// The field of the password, in all of them.
 const PASSWORD: usize = 1;
 
-/// The password of a group that the agent made and that has none: one that no password opens (gshadow(5)). groupadd writes another.
-const GROUP_MARK: &str = "!machine-config-agent";
 /// The field of `/etc/shadow` with the day of the expiry.
 const EXPIRY: usize = 7;
 /// The day after the epoch, as `chage --expiredate 1` sets it.
@@ -44,6 +42,12 @@ pub struct AccountLines {
     /// wrote none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     layouts: BTreeMap<String, Layout>,
+    /// Keys that were on record as not removed: they are so again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    unremoved: BTreeMap<String, Vec<Bytes>>,
+    /// The keys files that the agent had written. Earlier agents kept none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    written: Option<BTreeMap<String, WrittenKeys>>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -83,7 +87,11 @@ impl AccountLines {
         records: &AccountRecords,
     ) -> Result<Self, HostError> {
         let (of_users, of_groups) = (load(root, &OF_USERS)?, load(root, &OF_GROUPS)?);
-        let mut saved = Self::default();
+        let mut saved = Self {
+            unremoved: records.unremoved.clone(),
+            written: Some(records.written.clone()),
+            ..Self::default()
+        };
         for user in users {
             let name = &user.name;
             let member_of =
@@ -121,7 +129,7 @@ impl AccountLines {
 
     /// Returns true if there is nothing to put back.
     pub fn is_empty(&self) -> bool {
-        self.users.is_empty() && self.groups.is_empty()
+        self.users.is_empty() && self.groups.is_empty() && self.unremoved.is_empty() && self.written.is_none()
     }
 
     /// Puts everything back, the records last. It may be repeated.
@@ -191,6 +199,10 @@ impl AccountLines {
         }
         for (name, group) in &self.groups {
             records.set_group(name, group.record.clone());
+        }
+        records.unremoved.extend(self.unremoved.clone());
+        if let Some(written) = &self.written {
+            records.written.clone_from(written);
         }
     }
 }
@@ -404,7 +416,7 @@ pub(in crate::host) fn edit(
         edited.push((path, after, mode, uid, gid));
     }
     let change =
-        |(path, bytes, mode, uid, gid)| Change::new(path, uid, DesiredPath::file(bytes, mode, uid, gid));
+        |(path, bytes, mode, uid, gid)| Change::new(path, uid, DesiredPath::edited(bytes, mode, uid, gid));
     let changes: Vec<Change<'_>> = edited
         .iter()
         .map(|(path, bytes, mode, uid, gid)| change((*path, bytes.as_slice(), *mode, *uid, *gid)))
@@ -502,12 +514,20 @@ fn without_end(line: &[u8]) -> &[u8] {
 }
 
 /// Returns the database with a user in exactly these groups: removed from each line of the others, and added to the first line of one
-/// that lists it on none. Other members and their order stay.
+/// that lists it on none. Other members and their order stay, and a line that was made for it alone goes.
 fn with_members(bytes: &[u8], user: &str, is_member: &dyn Fn(&str) -> bool) -> Vec<u8> {
     let now = memberships(bytes, user);
     let mut new = Vec::with_capacity(bytes.len());
     let mut joined = BTreeSet::new();
-    for line in lines(bytes) {
+    let texts: Vec<&[u8]> = lines(bytes).map(without_end).collect();
+    let spare = account_layout::emptied(&texts, |line| {
+        let leaves = has_member(line, user) && name_of(line).is_some_and(|name| !is_member(&name));
+        leaves.then(|| with_member(line, user, false))
+    });
+    for (at, line) in lines(bytes).enumerate() {
+        if spare.contains(&at) {
+            continue;
+        }
         let (text, end) = line.split_at(without_end(line).len());
         match name_of(text) {
             Some(name) if !is_member(&name) => new.extend(with_member(text, user, false)),
@@ -556,6 +576,9 @@ mod tests {
         let moved = with_members(split, "bob", &|group| group == "sudo");
         assert_eq!(text(moved), "wheel:x:10:ann\nsudo:x:11:bob\nwheel:x:10:cid\nsudo:x:11:dan\n");
         assert_eq!(text(with_members(split, "bob", &|group| group == "wheel")), text(split.to_vec()));
+        // A line that shadow-utils made for the member goes with it; an empty one of the host stays.
+        let alone = b"wheel:x:10:ann\nwheel:x:10:bob\nwheel:x:10:\nsudo:x:11:bob\n";
+        assert_eq!(text(with_members(alone, "bob", &|_| false)), "wheel:x:10:ann\nwheel:x:10:\nsudo:x:11:\n");
         assert_eq!(whole_line(split, "wheel").map(text), Some("wheel:x:10:ann,bob,cid".to_owned()));
     }
 

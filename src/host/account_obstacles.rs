@@ -20,6 +20,7 @@ use crate::model::text::{shell_word, shown};
 use crate::model::users::{Account, Users, group_field, groups_field, user_field};
 use crate::model::{ObservedFile, Obstacle};
 
+const PASSWD: &str = "/etc/passwd";
 const SHADOW: &str = "/etc/shadow";
 const GROUP: &str = "/etc/group";
 const GSHADOW: &str = "/etc/gshadow";
@@ -61,6 +62,20 @@ pub fn unreadable(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> 
         found.extend(no_file(root, path)?.map(|obstacle| (path.to_owned(), obstacle)));
     }
     Ok(found)
+}
+
+/// Returns the obstacle of a directory of the databases that gives new files an access list: useradd, usermod and groupadd of
+/// shadow-utils 4.13 write each database, and its backup, as a new file that keeps the list.
+pub fn inherited_list(root: &Root) -> Result<Option<Obstacle>, HostError> {
+    let obstacle = || {
+        Obstacle {
+        cause: "/etc has a default access list (getfacl /etc), which useradd, usermod and groupadd would pass on to /etc/shadow and \
+                the other account databases, so that others could read them"
+            .to_owned(),
+        next: "Remove it (setfacl -k /etc).".to_owned(),
+    }
+    };
+    Ok(root.has_default_list("/etc")?.then(obstacle))
 }
 
 /// Returns the obstacle of a settings file that the programs would not read, or wait for without an end.
@@ -122,10 +137,7 @@ pub fn repeated_groups(
     }
     let splits = splits_groups(root)?;
     for (name, account) in users.accounts.iter().filter(|(_, account)| account.should_exist) {
-        let now = known.groups_of(name.as_str());
-        let primary = known.user(name.as_str()).and_then(|user| known.group_name(user.gid));
-        let is_new = |group: &&String| !now.contains(*group) && primary != Some(group.as_str());
-        for group in account.groups.iter().filter(is_new) {
+        for group in new_groups(known, name.as_str(), account) {
             let has_several = |(database, bytes): &&(&str, Vec<u8>)| {
                 let own = bytes.split(|byte| *byte == b'\n').filter(|line| is_of(line, group));
                 is_repeated(database, &own.collect::<Vec<_>>(), splits)
@@ -195,6 +207,8 @@ pub fn endless(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
         let obstacle = if let Some(at) = lines.position(|line| line.contains(&0)) {
             let cause = format!("{database} has a NUL byte in line {}", at.saturating_add(1));
             Obstacle { cause, next: format!("Remove it ({page}(5); grep -naP '\\x00' {database}).") }
+        } else if let Some(obstacle) = control_character(database, &bytes) {
+            obstacle
         } else if let Some(line) = too_long_number(database, &bytes) {
             let name = shown(line.split(':').next().unwrap_or_default(), MAX_NAME);
             let cause = format!("{database} has a number that is too long, in the line of {name}");
@@ -205,6 +219,66 @@ pub fn endless(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
         found.insert(database.to_owned(), obstacle);
     }
     Ok(found)
+}
+
+/// Returns the first control character of a database whose lines useradd and usermod write anew: they refuse to write one. A tab is in the
+/// way in a line that they change alone ([`tabs`]).
+fn control_character(database: &str, bytes: &[u8]) -> Option<Obstacle> {
+    let is_written = [PASSWD, GROUP, GSHADOW].contains(&database);
+    let mut lines = bytes.split(|byte| *byte == b'\n').enumerate().filter(|_| is_written);
+    lines.find_map(|(at, line)| {
+        let found = line.iter().find(|byte| byte.is_ascii_control() && **byte != b'\t')?;
+        Some(control_obstacle(database, at, *found))
+    })
+}
+
+/// Returns the accounts that usermod would change, or add to a group, in a line with a tab, by field.
+pub fn tabs(root: &Root, known: &Accounts, users: &Users) -> Result<BTreeMap<String, Obstacle>, HostError> {
+    let (mut found, mut databases) = (BTreeMap::new(), Vec::new());
+    for database in [PASSWD, GROUP, GSHADOW] {
+        databases.push((database, root.read(database)?.unwrap_or_default()));
+    }
+    let in_lines = |is_database: fn(&str) -> bool, name: &str| {
+        let mut of = databases.iter().filter(|(database, _)| is_database(database));
+        of.find_map(|(database, bytes)| tab_of(database, bytes, name))
+    };
+    for (name, account) in users.accounts.iter().filter(|(_, account)| account.should_exist) {
+        let name = name.as_str();
+        let own = in_lines(|database| database == PASSWD, name);
+        found.extend(own.map(|obstacle| (user_field(name), obstacle)));
+        let mut joined = new_groups(known, name, account);
+        let tab = joined.find_map(|group| in_lines(|database| database != PASSWD, group));
+        found.extend(tab.map(|obstacle| (groups_field(name), obstacle)));
+    }
+    Ok(found)
+}
+
+/// Returns the groups that an account is to join.
+fn new_groups<'a>(
+    known: &'a Accounts,
+    name: &'a str,
+    account: &'a Account,
+) -> impl Iterator<Item = &'a String> {
+    let now = known.groups_of(name);
+    let primary = known.user(name).and_then(|user| known.group_name(user.gid));
+    account.groups.iter().filter(move |group| !now.contains(*group) && primary != Some(group.as_str()))
+}
+
+fn tab_of(database: &str, bytes: &[u8], name: &str) -> Option<Obstacle> {
+    let mut lines = bytes.split(|byte| *byte == b'\n').enumerate();
+    let at = lines.find(|(_, line)| is_of(line, name) && line.contains(&b'\t')).map(|(at, _)| at)?;
+    Some(control_obstacle(database, at, b'\t'))
+}
+
+fn control_obstacle(database: &str, at: usize, found: u8) -> Obstacle {
+    let what = match found {
+        b'\r' => "a carriage return".to_owned(),
+        b'\t' => "a tab".to_owned(),
+        0 => "a NUL byte".to_owned(),
+        other => format!("the control character {other:#04x}"),
+    };
+    let cause = format!("{database} has {what} in line {}", at.saturating_add(1));
+    Obstacle { cause, next: format!("Remove it (grep -naP '[[:cntrl:]]' {database}).") }
 }
 
 fn too_long_number(database: &str, bytes: &[u8]) -> Option<String> {

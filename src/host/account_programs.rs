@@ -95,33 +95,18 @@ pub async fn default_shell(root: &Root) -> Result<String, HostError> {
 
 /// Makes a group.
 pub async fn create_group(root: &Root, name: &str, group: &Group) -> Result<(), HostError> {
-    let mut arguments = Vec::new();
-    arguments.extend(group.gid.map(|gid| format!("--gid={gid}")));
-    arguments.extend(group.system.then(|| "--system".to_owned()));
-    run(root, "groupadd", arguments, name).await
+    run(root, "groupadd", group_arguments(group), name).await
+}
+
+fn group_arguments(group: &Group) -> Vec<String> {
+    let gid = group.gid.map(|gid| format!("--gid={gid}"));
+    gid.into_iter().chain(group.system.then(|| "--system".to_owned())).collect()
 }
 
 /// Makes an account, without keys and with a locked password.
 pub async fn create_user(root: &Root, name: &str, account: &Account) -> Result<(), HostError> {
     let accounts = Accounts::load(root)?;
-    let mut arguments = Vec::new();
-    arguments.extend(account.uid.map(|uid| format!("--uid={uid}")));
-    arguments.extend(account.gecos.as_ref().map(|gecos| format!("--comment={gecos}")));
-    arguments.extend(account.home.as_ref().map(|home| format!("--home-dir={home}")));
-    arguments.extend(account.shell.as_ref().map(|shell| format!("--shell={shell}")));
-    let group = match &account.primary_group {
-        Some(group) => format!("--gid={group}"),
-        None if account.no_user_group => "--no-user-group".to_owned(),
-        None if accounts.group(name).is_some() => format!("--gid={name}"),
-        None => "--user-group".to_owned(),
-    };
-    arguments.push(group);
-    if !account.groups.is_empty() {
-        let groups: Vec<&str> = account.groups.iter().map(String::as_str).collect();
-        arguments.push(format!("--groups={}", groups.join(",")));
-    }
-    arguments.extend(account.system.then(|| "--system".to_owned()));
-    arguments.extend(account.no_log_init.then(|| "--no-log-init".to_owned()));
+    let mut arguments = user_arguments(name, account, accounts.group(name).is_some());
     let makes_home = root.is_machine() && account.makes_home();
     arguments.push(if makes_home { "--create-home" } else { "--no-create-home" }.to_owned());
     run(root, "useradd", arguments, name).await?;
@@ -136,6 +121,31 @@ pub async fn create_user(root: &Root, name: &str, account: &Account) -> Result<(
         Some((above, _)) if !above.is_empty() && account.makes_home() => durable::sync_directory(root, above),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Returns the arguments of useradd but for the home's.
+fn user_arguments(name: &str, account: &Account, has_group: bool) -> Vec<String> {
+    let mut arguments = Vec::new();
+    arguments.extend(account.uid.map(|uid| format!("--uid={uid}")));
+    arguments.extend(account.gecos.as_ref().map(|gecos| format!("--comment={gecos}")));
+    arguments.extend(account.home.as_ref().map(|home| format!("--home-dir={home}")));
+    arguments.extend(account.shell.as_ref().map(|shell| format!("--shell={shell}")));
+    let group = match &account.primary_group {
+        Some(group) => format!("--gid={group}"),
+        None if account.no_user_group => "--no-user-group".to_owned(),
+        None if has_group => format!("--gid={name}"),
+        None => "--user-group".to_owned(),
+    };
+    arguments.push(group);
+    // The group of its name is its primary one, which useradd makes later than it looks at these.
+    let groups = account.groups.iter().map(String::as_str);
+    let groups: Vec<&str> = groups.filter(|group| !account.has_user_group() || *group != name).collect();
+    if !groups.is_empty() {
+        arguments.push(format!("--groups={}", groups.join(",")));
+    }
+    arguments.extend(account.system.then(|| "--system".to_owned()));
+    arguments.extend(account.no_log_init.then(|| "--no-log-init".to_owned()));
+    arguments
 }
 
 /// Sets comment and shell of an account, and adds it to groups.
@@ -193,6 +203,36 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    /// Each field that says how an account is made is an argument: no reader of the databases can tell all of them afterwards.
+    #[test]
+    fn fields_of_account_are_arguments() {
+        let text = |text: &str| Some(text.to_owned());
+        let plain = Account::default();
+        let of = |account: &Account| user_arguments("app", account, false);
+        assert_eq!(of(&plain), ["--user-group"]);
+        assert_eq!(user_arguments("app", &plain, true), ["--gid=app"]);
+        for (account, expected) in [
+            (Account { uid: Some(7), ..plain.clone() }, "--uid=7"),
+            (Account { gecos: text("An app"), ..plain.clone() }, "--comment=An app"),
+            (Account { home: text("/srv/app"), ..plain.clone() }, "--home-dir=/srv/app"),
+            (Account { shell: text("/bin/sh"), ..plain.clone() }, "--shell=/bin/sh"),
+            (Account { primary_group: text("web"), ..plain.clone() }, "--gid=web"),
+            (Account { no_user_group: true, ..plain.clone() }, "--no-user-group"),
+            (Account { groups: ["a", "b"].map(str::to_owned).into(), ..plain.clone() }, "--groups=a,b"),
+            (Account { system: true, ..plain.clone() }, "--system"),
+            (Account { no_log_init: true, ..plain.clone() }, "--no-log-init"),
+        ] {
+            assert!(
+                of(&account).iter().any(|argument| argument == expected),
+                "{expected}: {:?}",
+                of(&account)
+            );
+        }
+        assert_eq!(group_arguments(&Group::default()), [""; 0]);
+        let group = Group { gid: Some(7), system: true, ..Group::default() };
+        assert_eq!(group_arguments(&group), ["--gid=7", "--system"]);
+    }
 
     /// The databases of this machine decide, and those of another root are not asked for.
     #[tokio::test(flavor = "current_thread")]

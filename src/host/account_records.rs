@@ -3,24 +3,28 @@
 //! Invariant: an account is in the record before it is made, so that a kill in between leaves none that nobody knows.
 //!
 //! # Decisions
-//! A build leaves its record in the image: an account that a node has as its image brings it was made by the build, or changed from
-//! what the base had. What the host has otherwise is the host's.
+//! 1. A build leaves its record in the image: an account that a node has as its image brings it was made by the build, or changed from
+//!    what the base had. What the host has otherwise is the host's.
+//! 2. The mark says which account or group the agent made: one with another id is the same as long as it has its mark, and one whose
+//!    record is lost is known by it. Without a place for a mark the id decides.
+//! 3. An account of the host is the same as long as its uid is: nothing of another one is given back.
+//! 4. What a config gave is never the host's original: a key is known by itself, whoever put it there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
-use super::accounts::{self, Accounts};
+use super::accounts::{Accounts, GROUP_MARK, Marks};
 use super::error::ACCOUNT_RECORDS;
 use super::image_accounts::ImageLines;
-use super::keys::Moved;
+use super::keys::{self, Moved};
 use super::root::{LaidPath, Root};
 use super::saved::{Bytes, PathSnapshot};
 
 use crate::model::FileMode;
 use crate::model::ids::IMAGE_ORIGINALS;
-use crate::model::users::PasswordHash;
+use crate::model::users::{PasswordHash, SshKey};
 use crate::model::yaml::redacted;
 
 /// The record's file.
@@ -46,6 +50,23 @@ pub struct AccountRecords {
     /// Entries that were in the way of keys: the path that each was moved to, and the one before.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub moved: BTreeMap<String, String>,
+    /// Keys that left a config and could not be removed, by user.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unremoved: BTreeMap<String, Vec<Bytes>>,
+    /// Keys files that the agent wrote, by home: an account may have another one by now, or be gone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub written: BTreeMap<String, WrittenKeys>,
+}
+
+/// The keys of configs in a home.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenKeys {
+    /// The account that they were for.
+    pub user: String,
+    /// Its user id, which owns the file.
+    pub uid: u32,
+    /// The keys.
+    pub keys: Vec<Bytes>,
 }
 
 /// The record of a user.
@@ -68,6 +89,9 @@ pub enum UserRecord {
 /// An account of the host before a config changed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserOriginal {
+    /// Its user id: one with another id is another account. Earlier agents left none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
     /// The comment.
     pub gecos: String,
     /// The login shell.
@@ -78,6 +102,9 @@ pub struct UserOriginal {
     pub password: Option<Bytes>,
     /// The keys file.
     pub keys: PathSnapshot,
+    /// The home that it is in. Earlier agents left none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<String>,
 }
 
 /// The record of a group.
@@ -120,6 +147,8 @@ impl Default for AccountRecords {
             users: BTreeMap::new(),
             groups: BTreeMap::new(),
             moved: BTreeMap::new(),
+            unremoved: BTreeMap::new(),
+            written: BTreeMap::new(),
         }
     }
 }
@@ -153,6 +182,8 @@ impl AccountRecords {
             return Ok(());
         }
         records.moved.clear();
+        records.unremoved.clear();
+        records.written.clear();
         for record in records.users.values_mut() {
             if let UserRecord::Host(original) = record {
                 original.keys = original.keys.clone().without_label();
@@ -185,37 +216,124 @@ impl AccountRecords {
         Ok(())
     }
 
-    /// Reads the record with that of the booted image, without the accounts and groups of the agent's that somebody has removed and made
-    /// again since: those are the host's.
+    /// Reads the record with that of the booted image, and with the accounts and groups that have the agent's mark; without those that
+    /// somebody has removed and made again since, which are the host's.
     pub fn load_current(root: &Root) -> Result<Self, HostError> {
         let mut records = Self::load(root)?;
         records.add_of_image(root)?;
-        let is_of_agent = |record: &UserRecord| matches!(record, UserRecord::Agent { uid: Some(_) });
-        let has_group =
-            records.groups.values().any(|record| matches!(record, GroupRecord::Agent { gid: Some(_), .. }));
-        if !has_group && !records.users.values().any(is_of_agent) {
-            return Ok(records);
-        }
         let accounts = Accounts::load(root)?;
-        let mut remade = Vec::new();
-        for (name, record) in &records.users {
-            if let (UserRecord::Agent { uid: Some(uid) }, Some(user)) = (record, accounts.user(name))
-                && (user.uid != *uid || accounts::mark(root, name)?.is_some_and(|mark| mark != Some(*uid)))
-            {
-                remade.push(name.clone());
+        let marks = Marks::load(root)?;
+        for (name, user) in accounts.users() {
+            let is_other = match records.users.get(name) {
+                Some(UserRecord::Agent { uid: Some(made) }) => match marks.user(name) {
+                    None => user.uid != *made,
+                    Some(mark) => mark != Some(*made),
+                },
+                Some(UserRecord::Host(original)) => original.uid.is_some_and(|uid| uid != user.uid),
+                Some(UserRecord::Begun | UserRecord::Agent { uid: None }) => false,
+                None => {
+                    // The record was lost. The mark of a line that was copied is another account's, too.
+                    let is_own = |mark: &u32| {
+                        *mark == user.uid || (marks.is_alone(*mark) && accounts.user_name(*mark).is_none())
+                    };
+                    let mark = marks.user(name).flatten().filter(is_own);
+                    if let Some(uid) = mark.filter(|_| user.is_local) {
+                        records.set_user(name, Some(UserRecord::Agent { uid: Some(uid) }));
+                    }
+                    false
+                }
+            };
+            if is_other {
+                records.set_user(name, None);
             }
         }
-        records.users.retain(|name, _| !remade.contains(name));
-        let mut others = Vec::new();
-        for (name, record) in &records.groups {
-            if let (GroupRecord::Agent { gid: Some(made), marks }, Some(gid)) = (record, accounts.group(name))
-                && (*made != gid || !is_marked(root, name, marks)?)
-            {
-                others.push(name.clone());
+        for (name, group) in accounts.groups() {
+            let is_other = match records.groups.get(name) {
+                Some(GroupRecord::Agent { gid: Some(made), marks: known }) => match marks.group(name) {
+                    Some(mark) if !known.is_empty() => !known.iter().any(|known| known.as_slice() == mark),
+                    Some(_) | None => *made != group.gid,
+                },
+                Some(
+                    GroupRecord::Begun
+                    | GroupRecord::Agent { gid: None, .. }
+                    | GroupRecord::Copied
+                    | GroupRecord::Host { .. },
+                ) => false,
+                None => {
+                    let mark = marks.group(name).filter(|mark| *mark == GROUP_MARK.as_bytes());
+                    if let Some(mark) = mark.filter(|_| group.is_local) {
+                        let marks = vec![Bytes::new(mark)];
+                        records.set_group(name, Some(GroupRecord::Agent { gid: Some(group.gid), marks }));
+                    }
+                    false
+                }
+            };
+            if is_other {
+                records.set_group(name, None);
             }
         }
-        records.groups.retain(|name, _| !others.contains(name));
         Ok(records)
+    }
+
+    /// Notes keys of an account that left a config and could not be removed.
+    pub fn note_unremoved<'a>(&mut self, user: &str, keys: impl Iterator<Item = &'a SshKey>) {
+        let noted = self.unremoved.entry(user.to_owned()).or_default();
+        for key in keys.map(|key| Bytes::new(key.as_str().as_bytes())) {
+            if !noted.contains(&key) {
+                noted.push(key);
+            }
+        }
+    }
+
+    /// Notes keys that are about to be written into a home, beside those that the file may still have.
+    pub fn note_written(&mut self, home: String, user: &str, uid: u32, keys: &[SshKey]) {
+        let mut keys: Vec<Bytes> = keys.iter().map(|key| Bytes::new(key.as_str().as_bytes())).collect();
+        if let Some(before) = self.written.get(&home) {
+            let more = before.keys.iter().filter(|key| !keys.contains(key)).cloned().collect::<Vec<_>>();
+            keys.extend(more);
+        }
+        self.written.insert(home, WrittenKeys { user: user.to_owned(), uid, keys });
+    }
+
+    /// Returns the homes with keys of configs that are not those of their accounts any more, nor of one of those whose keys files are
+    /// of a config.
+    pub fn stray_homes(
+        &self,
+        root: &Root,
+        accounts: &Accounts,
+        keyed: &BTreeSet<&str>,
+    ) -> Result<Vec<(&String, &WrittenKeys)>, HostError> {
+        let mut used = BTreeSet::new();
+        for user in keyed.iter().filter_map(|name| accounts.user(name)) {
+            used.insert(keys::real_home(root, &user.home)?);
+        }
+        let mut stray = Vec::new();
+        for (home, written) in &self.written {
+            let now = accounts.user(&written.user).map(|user| keys::real_home(root, &user.home));
+            let real = keys::real_home(root, home)?;
+            if now.transpose()?.as_ref() != Some(&real) && !used.contains(&real) {
+                stray.push((home, written));
+            }
+        }
+        Ok(stray)
+    }
+
+    /// Returns the keys of configs that the keys files of an account may have: those that could not be removed, and those written.
+    pub fn given_keys(&self, user: &str) -> Vec<SshKey> {
+        let written = self.written.values().filter(|written| written.user == user);
+        self.unremoved_keys(user).into_iter().chain(written.flat_map(WrittenKeys::keys)).collect()
+    }
+
+    /// Returns true if keys were written for an account, and none into the home that it has now.
+    pub fn is_written_elsewhere(&self, root: &Root, user: &str, home: &str) -> Result<bool, HostError> {
+        let is_here = self.written.get(&keys::real_home(root, home)?).is_some_and(|one| one.user == user);
+        Ok(!is_here && self.written.values().any(|written| written.user == user))
+    }
+
+    /// Returns the keys of an account that left a config and could not be removed when it did.
+    pub fn unremoved_keys(&self, user: &str) -> Vec<SshKey> {
+        let noted = self.unremoved.get(user).into_iter().flatten();
+        noted.filter_map(|key| SshKey::new(key.to_text())).collect()
     }
 
     /// Notes what was moved aside, and forgets what is not there any more.
@@ -314,10 +432,11 @@ impl AccountRecords {
     }
 }
 
-/// Returns true if a group has one of the password fields that the agent gave it.
-fn is_marked(root: &Root, group: &str, marks: &[Bytes]) -> Result<bool, HostError> {
-    let found = accounts::group_mark(root, group)?;
-    Ok(marks.is_empty() || found.is_none_or(|found| marks.iter().any(|mark| mark.as_slice() == found)))
+impl WrittenKeys {
+    /// Returns the keys.
+    pub fn keys(&self) -> Vec<SshKey> {
+        self.keys.iter().filter_map(|key| SshKey::new(key.to_text())).collect()
+    }
 }
 
 impl UserOriginal {

@@ -27,6 +27,10 @@ const LOCK: &str = ".pwd.lock";
 pub(in crate::host) const LOCK_PATH: &str = "/etc/.pwd.lock";
 /// The field of `/etc/shadow` with the mark of an account.
 pub(in crate::host) const MARK: usize = 8;
+/// The field of the password, in all databases.
+const PASSWORD: usize = 1;
+/// The password of a group that the agent made and that has none: one that no password opens (gshadow(5)). groupadd writes another.
+pub(in crate::host) const GROUP_MARK: &str = "!machine-config-agent";
 /// Other programs hold the lock for no longer.
 const MOMENT: Duration = Duration::from_secs(1);
 /// lckpwdf(3) gives up after as long.
@@ -196,7 +200,7 @@ pub fn set_password(
     let bytes = with_password(&shadow, user, hash).ok_or_else(missing)?;
     linked(root, SHADOW)?.map_or(Ok(()), Err)?;
     let (mode, uid, gid) = root.dress_of(SHADOW)?.ok_or_else(missing)?;
-    let change = Change::new(SHADOW, uid, DesiredPath::file(&bytes, mode, uid, gid));
+    let change = Change::new(SHADOW, uid, DesiredPath::edited(&bytes, mode, uid, gid));
     let done = durable::apply_changes(root, std::slice::from_ref(&change), run, fail_points);
     drop(lock);
     done.map(|_| ())
@@ -253,23 +257,80 @@ fn without_empty_parts(path: &str) -> String {
     format!("{first}{}{last}", parts.join("/"))
 }
 
-/// Returns the mark of an account that the agent made: the ninth and last field of its line in `/etc/shadow`, which no program uses
-/// and all keep (shadow(5), "reserved"; the day of the expiry is the eighth). Only pwunconv(8) drops it, of all accounts. `None` when there is no such line; `Some(None)` when the field holds no number.
-pub fn mark(root: &Root, user: &str) -> Result<Option<Option<u32>>, HostError> {
-    let shadow = root.read(SHADOW)?.unwrap_or_default();
-    let line = shadow
-        .split(|byte| *byte == b'\n')
-        .find(|line| line.strip_prefix(user.as_bytes()).is_some_and(|rest| rest.first() == Some(&b':')));
-    let field = line.map(|line| line.split(|byte| *byte == b':').nth(MARK).unwrap_or_default());
-    Ok(field.map(|field| std::str::from_utf8(field).ok()?.parse().ok()))
+/// The marks of the accounts and groups of a root.
+///
+/// That of an account is the ninth and last field of its line in `/etc/shadow`, which no program uses and all keep (shadow(5),
+/// "reserved"; the day of the expiry is the eighth). Only pwunconv(8) drops it, of all accounts. That of a group is its password field in
+/// `/etc/gshadow`, which groupadd writes otherwise.
+#[derive(Debug)]
+pub struct Marks {
+    users: BTreeMap<String, Option<u32>>,
+    groups: BTreeMap<String, Vec<u8>>,
 }
 
-/// Returns the mark of a group that the agent made: its password field in `/etc/gshadow`, which groupadd writes otherwise. `None`
-/// when there is no such line.
+impl Marks {
+    /// Reads them.
+    pub fn load(root: &Root) -> Result<Self, HostError> {
+        let (shadow, gshadow) = (or_none(root.read(SHADOW))?, or_none(root.read(GSHADOW))?);
+        let (mut users, mut groups) = (BTreeMap::new(), BTreeMap::new());
+        for (name, field) in marked(&shadow, MARK) {
+            users
+                .entry(name)
+                .or_insert_with(|| std::str::from_utf8(field).ok().and_then(|text| text.parse().ok()));
+        }
+        for (name, field) in marked(&gshadow, PASSWORD) {
+            groups.entry(name).or_insert_with(|| field.to_vec());
+        }
+        Ok(Self { users, groups })
+    }
+
+    /// Returns the mark of an account; `None` when it has no line, `Some(None)` when the field holds no number.
+    pub fn user(&self, name: &str) -> Option<Option<u32>> {
+        self.users.get(name).copied()
+    }
+
+    /// Returns the mark of a group; `None` when it has no line.
+    pub fn group(&self, name: &str) -> Option<&[u8]> {
+        self.groups.get(name).map(Vec::as_slice)
+    }
+
+    /// Returns true if one account alone has a mark.
+    pub(in crate::host) fn is_alone(&self, uid: u32) -> bool {
+        self.users.values().filter(|mark| **mark == Some(uid)).count() == 1
+    }
+
+    /// Returns the account that has a mark.
+    pub fn marked_user(&self, uid: u32) -> Option<&String> {
+        self.users.iter().find(|(_, mark)| **mark == Some(uid)).map(|(name, _)| name)
+    }
+}
+
+/// Takes a database that is no file, or that this user may not read, for one without marks: it is an obstacle of the steps that need it.
+fn or_none(read: Result<Option<Vec<u8>>, HostError>) -> Result<Vec<u8>, HostError> {
+    match read {
+        Err(HostError::Kind { .. }) => Ok(Vec::new()),
+        Err(error) if error.is_denied() => Ok(Vec::new()),
+        read => Ok(read?.unwrap_or_default()),
+    }
+}
+
+/// Returns a field of each line of a database, by name.
+fn marked(bytes: &[u8], place: usize) -> impl Iterator<Item = (String, &[u8])> {
+    bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(move |line| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let name = String::from_utf8_lossy(fields.next().unwrap_or_default()).into_owned();
+        (name, line.split(|byte| *byte == b':').nth(place).unwrap_or_default())
+    })
+}
+
+/// Returns the mark of an account that the agent made ([`Marks::user`]).
+pub fn mark(root: &Root, user: &str) -> Result<Option<Option<u32>>, HostError> {
+    Ok(Marks::load(root)?.user(user))
+}
+
+/// Returns the mark of a group that the agent made ([`Marks::group`]).
 pub fn group_mark(root: &Root, group: &str) -> Result<Option<Vec<u8>>, HostError> {
-    let shadow = root.read(GSHADOW)?.unwrap_or_default();
-    let field = field_of(&shadow, group).and_then(|range| shadow.get(range));
-    Ok(field.map(<[u8]>::to_vec))
+    Ok(Marks::load(root)?.group(group).map(<[u8]>::to_vec))
 }
 
 /// Takes the lock of lckpwdf(3). It goes with the returned descriptor.

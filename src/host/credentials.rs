@@ -33,7 +33,10 @@ impl AuthFile {
         }
     }
 
-    /// Returns the places that are looked at up to this one.
+    /// The places in the order in which the tools read them.
+    const READ: [Self; 2] = [Self::Run, Self::Etc];
+
+    /// Returns the places that are looked at up to this one, before the secret.
     fn up_to(self) -> &'static [Self] {
         match self {
             Self::Run => &[Self::Run],
@@ -97,9 +100,20 @@ impl Credentials {
     pub fn explain(error: HostError, root: &Root, to: &HostSpec, place: Option<AuthFile>) -> HostError {
         match (error, place) {
             (HostError::Os { object, cause, class, reason, next }, Some(place)) if reason == REFUSED => {
-                let cause = match Self::named(root, to, place) {
-                    Ok(with) => format!("{cause} (asked {with})"),
-                    Err(_) => cause,
+                let (cause, next) = match Self::used(root, to, place) {
+                    Ok(Some(file)) => (
+                        format!(
+                            "{cause} (asked with the credentials in {file}{})",
+                            Self::unread(root, &file)
+                        ),
+                        next.replace("skopeo inspect ", &format!("skopeo inspect --authfile {file} ")),
+                    ),
+                    Ok(None) => {
+                        let own = AuthFile::READ.map(AuthFile::path);
+                        let places = [&PULL_SECRETS[..], &own].concat().join(", ");
+                        (format!("{cause} (asked without credentials: none are in {places})"), next)
+                    }
+                    Err(_) => (cause, next),
                 };
                 HostError::Os { object, cause, class, reason, next }
             }
@@ -107,17 +121,33 @@ impl Credentials {
         }
     }
 
-    fn named(root: &Root, to: &HostSpec, place: AuthFile) -> Result<String, HostError> {
+    /// Returns the file with the credentials that are used.
+    fn used(root: &Root, to: &HostSpec, place: AuthFile) -> Result<Option<String>, HostError> {
         for own in place.up_to() {
             if matches!(root.observe(own.path())?, ObservedFile::Regular { .. }) {
-                return Ok(format!("with the credentials in {}", own.path()));
+                return Ok(Some(own.path().to_owned()));
             }
         }
         if let Some(found) = Self::pick(root, to, place)? {
-            return Ok(format!("with the credentials in {}", found.path));
+            return Ok(Some(found.path.to_string()));
         }
-        let places = [&PULL_SECRETS[..], &[place.path()]].concat();
-        Ok(format!("without credentials: none are in {}", places.join(", ")))
+        // Without a secret the tools look at all of their own places.
+        for own in AuthFile::READ {
+            if matches!(root.observe(own.path())?, ObservedFile::Regular { .. }) {
+                return Ok(Some(own.path().to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Names an administrator's file that another place hides.
+    fn unread(root: &Root, used: &str) -> String {
+        let (etc, run) = (AuthFile::Etc.path(), AuthFile::Run.path());
+        let is_there = matches!(root.observe(etc), Ok(ObservedFile::Regular { .. }));
+        if used == etc || !is_there {
+            return String::new();
+        }
+        format!("; {etc} is not read: {run} comes before it")
     }
 
     /// Links the secret's file where the backend looks: switched at once, and untouched when it is right.
@@ -244,6 +274,43 @@ mod tests {
         host.put(KUBELET, "{}");
         host.put(AuthFile::Etc.path(), "{\"own\":1}");
         assert_eq!(host.links(AuthFile::Run), [Some(KUBELET.to_owned()), None]);
+    }
+
+    /// Issue 33: the file that was read is named, also where only the tools' second place has one.
+    #[test]
+    fn refusal_names_file_in_force() {
+        let to = HostSpec::empty(crate::model::ConfigName::new("a").unwrap());
+        let refused = |host: &TestHost, place| {
+            let (object, cause, next) = ("image".to_owned(), "401".to_owned(), "skopeo inspect x".to_owned());
+            let class = crate::model::FaultClass::Retry;
+            let error = HostError::Os { object, cause, class, reason: REFUSED, next };
+            let HostError::Os { cause, next, .. } = Credentials::explain(error, &host.root, &to, Some(place))
+            else {
+                panic!("it is another error")
+            };
+            (cause, next)
+        };
+        let (run, etc) = (AuthFile::Run.path(), AuthFile::Etc.path());
+        for place in [AuthFile::Run, AuthFile::Etc] {
+            let host = TestHost::new();
+            let (cause, _) = refused(&host, place);
+            assert!(cause.contains("asked without credentials") && cause.contains(run), "{cause}");
+            assert!(cause.contains(etc), "{cause}");
+            host.put(etc, "{}");
+            let (cause, next) = refused(&host, place);
+            assert_eq!(cause, format!("401 (asked with the credentials in {etc})"));
+            assert_eq!(next, format!("skopeo inspect --authfile {etc} x"));
+            host.put(run, "{}");
+            let (cause, _) = refused(&host, place);
+            let hidden = format!("; {etc} is not read: {run} comes before it");
+            assert_eq!(cause, format!("401 (asked with the credentials in {run}{hidden})"));
+        }
+        // The secret is linked at the first place.
+        let host = TestHost::new();
+        host.put(etc, "{}");
+        host.put(KUBELET, "{}");
+        let (cause, _) = refused(&host, AuthFile::Run);
+        assert!(cause.contains(&format!("in {KUBELET}; {etc} is not read")), "{cause}");
     }
 
     #[test]

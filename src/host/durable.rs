@@ -41,7 +41,9 @@ use crate::model::ObservedFile;
 pub use crate::model::ids::DRAFT_SUFFIX;
 pub use change::{Attempt, Attributes, Change, DesiredPath, Done};
 pub use directories::after_targets;
-pub use examine::{Examined, check_writable, check_writable_directory, examine, fixed_at};
+pub use examine::{
+    Examined, check_writable, check_writable_directory, examine, fixed_at, is_mounted, link_of_account,
+};
 
 pub(in crate::host) use target::same_bytes;
 use target::{Comparison, compare_at};
@@ -149,6 +151,20 @@ pub fn leads_elsewhere(root: &Root, change: &Change<'_>, all: &[Change<'_>]) -> 
         }
     }
     Ok(false)
+}
+
+/// Returns true if a change, carried out or not, may have left what is found where nothing was. As [`Change::may_have_made`], and a hard
+/// link is another name of its file.
+pub fn may_have_made(root: &Root, change: &Change<'_>, found: &ObservedFile) -> Result<bool, HostError> {
+    match (change.hard_target(), found) {
+        (Some(target), ObservedFile::Regular { .. }) => may_be_name(root, change.path(), target, found),
+        _ => Ok(change.may_have_made(found)),
+    }
+}
+
+/// Returns true if what is found at a path is a file, or has its content.
+pub fn may_be_name(root: &Root, path: &str, target: &str, found: &ObservedFile) -> Result<bool, HostError> {
+    Ok(root.is_hard_link(path, target)? || found.has_content_of(&root.observe(target)?))
 }
 
 /// Returns the directories that a change makes on the way to its path, but for those that other changes make.

@@ -17,6 +17,11 @@ pub(crate) const ACCOUNT_RECORDS: &str = "account records";
 /// The word for a mount point in the way.
 pub(in crate::host) const MOUNT_POINT: &str = "a mount point";
 
+/// The action that fails where a root is no directory.
+pub(in crate::host) const OPEN_ROOT: &str = "open the root";
+/// The action that fails where a root is no host's.
+pub(in crate::host) const FIND_HOST: &str = "find a host in the root";
+
 /// The kind of what leads to a path.
 pub(in crate::host) const DIRECTORY: &str = "a directory";
 
@@ -264,7 +269,7 @@ impl HostError {
     }
 
     /// Returns true if a path can't be written until somebody opens it: on a read-only file system, or by its attributes.
-    pub(in crate::host) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.is_denied() || self.reason() == "ReadOnlyFilesystem"
     }
 
@@ -353,7 +358,10 @@ impl HostError {
                 format!("See systemctl status {unit} and systemctl cat {unit}; it is tried again.")
             }
             Self::Job { unit, .. } => {
-                format!("See why: systemctl status {unit}; journalctl -b -u {unit}.")
+                format!(
+                    "See why: systemctl status {unit}; journalctl -b -u {unit}. Then correct the config, or have it tried again \
+                     (systemctl reload machine-config-agent, or apply)."
+                )
             }
             Self::NoBackend { .. } => {
                 "Start the agent with the OS backend of the host, or take OS changes out of the config."
@@ -364,10 +372,13 @@ impl HostError {
     }
 
     fn io_next(&self, action: &str, path: &str, source: &io::Error) -> String {
+        if [OPEN_ROOT, FIND_HOST].contains(&action) {
+            return "Name the root directory of a host, with its /proc, with --root.".to_owned();
+        }
         let quoted = shell_word(path);
         match OsErrorKind::from_io(action, source) {
             OsErrorKind::Watches => {
-                "Find who watches so much (find /proc/*/fd -lname anon_inode:inotify), or raise \
+                "Find what holds inotify watches (find /proc/*/fd -lname anon_inode:inotify), or raise \
                  fs.inotify.max_user_instances and max_user_watches (sysctl); it is tried again by itself."
                     .to_owned()
             }
@@ -377,7 +388,8 @@ impl HostError {
                 )
             }
             OsErrorKind::ReadOnly => format!(
-                "Find out why the file system of {path} is read-only (findmnt -T {quoted}; dmesg) and remount it."
+                "Find out why the file system of {path} is read-only (findmnt -O ro; dmesg), then remount it (mount -o remount,rw \
+                 and its mount point)."
             ),
             OsErrorKind::Passing | OsErrorKind::Lasting if source.kind() == io::ErrorKind::NotFound => {
                 format!("Check that {path} exists (ls -ld {quoted}).")

@@ -136,6 +136,58 @@ fn clear_file(root: &Root, home: &str, user: &User) -> Result<Option<Moved>, Hos
     }
 }
 
+/// Returns the bytes of an account's keys file, none of one that is not there; `None` if they can't be read safely.
+pub fn read(root: &Root, user: &User) -> Result<Option<Vec<u8>>, HostError> {
+    let change = Change::new(path(user), user.uid, DesiredPath::Absent);
+    match PathSnapshot::read_to_replace(root, &change, None) {
+        Ok(PathSnapshot::File { bytes, .. }) => Ok(Some(bytes.as_slice().to_vec())),
+        Ok(_) => Ok(Some(Vec::new())),
+        Err(error) if error.is_of_names() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the keys file in a home that is no account's any more, and the user id that may change it; an error of its names if it can't
+/// be read safely. The home may be another account's by now.
+pub fn read_left(root: &Root, home: &str, uid: u32) -> Result<(PathSnapshot, u32), HostError> {
+    let read = |uid: u32| {
+        let change = Change::new(path_in(home), uid, DesiredPath::Absent);
+        PathSnapshot::read_to_replace(root, &change, None).map(|found| (found, uid))
+    };
+    let owner = root.dress_of(home).ok().flatten().map(|(_, owner, _)| owner).filter(|owner| *owner != uid);
+    match (read(uid), owner) {
+        (Err(error), Some(owner)) if error.is_of_names() => read(owner).map_err(|_| error),
+        (found, _) => found,
+    }
+}
+
+/// Returns the obstacle of a change of such a file.
+pub fn left_obstacle(root: &Root, home: &str, uid: u32) -> Result<Option<Obstacle>, HostError> {
+    let change = Change::new(path_in(home), uid, DesiredPath::Absent);
+    Ok(examine(root, &change)?.obstacle)
+}
+
+/// Returns a home without the links that lead to it.
+pub fn real_home(root: &Root, home: &str) -> Result<String, HostError> {
+    root.real_path(&format!("{}/.", home.trim_end_matches('/')))
+}
+
+/// Returns the path of an account's keys file.
+pub fn path(user: &User) -> String {
+    path_in(&user.home)
+}
+
+/// Returns the path of the keys file in a home.
+pub fn path_in(home: &str) -> String {
+    format!("{}/{KEYS_FILE}", home.trim_end_matches('/'))
+}
+
+/// Returns what keeps the keys of an account from being removed.
+pub fn unremovable(root: &Root, user: &User) -> Option<Obstacle> {
+    examined(root, &user.home, user.uid)
+        .map_or_else(|error| Some(Obstacle::from(&error)), |found| found.obstacle)
+}
+
 fn move_aside(
     root: &Root,
     path: &str,

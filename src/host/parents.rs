@@ -13,7 +13,7 @@ use crate::model::{HostSpec, ManagedPath};
 /// Paths by their names and by their real paths.
 #[derive(Debug)]
 pub struct RealPaths {
-    paths: BTreeSet<String>,
+    paths: BTreeMap<String, ManagedPath>,
 }
 
 impl RealPaths {
@@ -22,15 +22,15 @@ impl RealPaths {
         root: &Root,
         paths: impl IntoIterator<Item = &'a ManagedPath>,
     ) -> Result<Self, HostError> {
-        let (mut directories, mut all) = (BTreeMap::<&str, String>::new(), BTreeSet::new());
+        let (mut directories, mut all) = (BTreeMap::<&str, String>::new(), BTreeMap::new());
         for path in paths {
-            all.insert(path.to_string());
+            all.insert(path.to_string(), path.clone());
             let Some((directory, name)) = path.as_str().rsplit_once('/') else { continue };
             if !directories.contains_key(directory) {
                 directories.insert(directory, real_directory(root, directory)?);
             }
             let real = directories.get(directory).map(String::as_str).unwrap_or_default();
-            all.insert(format!("{real}/{name}"));
+            all.insert(format!("{real}/{name}"), path.clone());
         }
         Ok(Self { paths: all })
     }
@@ -38,7 +38,7 @@ impl RealPaths {
     /// Returns the directories above the paths.
     pub fn parents(&self) -> BTreeSet<ManagedPath> {
         let mut parents = BTreeSet::new();
-        for path in &self.paths {
+        for path in self.paths.keys() {
             let mut path = path.as_str();
             while let Some((above, _)) = path.rsplit_once('/')
                 && let Ok(parent) = ManagedPath::new(above)
@@ -55,12 +55,17 @@ impl RealPaths {
         let real = root.real_path(directory.as_str())?;
         let is_in =
             |path: &str, above: &str| path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
-        Ok(self.paths.iter().any(|path| is_in(path, directory.as_str()) || is_in(path, &real)))
+        Ok(self.paths.keys().any(|path| is_in(path, directory.as_str()) || is_in(path, &real)))
     }
 
     /// Returns true if it is one of the paths.
     pub fn contains(&self, path: &str) -> bool {
-        self.paths.contains(path)
+        self.paths.contains_key(path)
+    }
+
+    /// Returns the path that is there.
+    pub fn get(&self, path: &str) -> Option<&ManagedPath> {
+        self.paths.get(path)
     }
 }
 

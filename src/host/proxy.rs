@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{HostError, Root};
 use crate::model::text::chain;
-use crate::model::{FaultClass, FileMode, ProxySettings};
+use crate::model::{FaultClass, FileMode, NotApplied, NotAppliedReason, ProxySettings};
 
 /// The file that MCO's units take their proxies from.
 pub const PROXY_FILE: &str = "/etc/mco/proxy.env";
@@ -68,6 +68,22 @@ impl Proxies {
             FileMode::PRIVATE,
         )?;
         Ok(Some(UNIT_FILE))
+    }
+
+    /// Names the lines of the file that nobody reads, where the file counts.
+    pub fn ignored(&self) -> Vec<NotApplied> {
+        let is_named = || !self.0.cluster.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if !self.0.environment.is_empty() || is_named() {
+            return Vec::new();
+        }
+        // What can't be read is an error of the pull.
+        let Ok(Some(bytes)) = self.0.root.read_trusted(PROXY_FILE, MAX_BYTES) else { return Vec::new() };
+        let lines = ProxySettings::lines_without_value(&String::from_utf8_lossy(&bytes));
+        let named = |line: usize| {
+            let message = "it is not NAME=VALUE and has no effect; correct it, or remove it".to_owned();
+            NotApplied::new(format!("{PROXY_FILE} line {line}"), NotAppliedReason::UnknownField, message)
+        };
+        lines.into_iter().map(named).collect()
     }
 
     fn file(&self) -> Result<ProxySettings, HostError> {

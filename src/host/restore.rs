@@ -42,7 +42,11 @@ impl<'a> OriginalLookup<'a> {
             return Ok(Some(own));
         }
         let daemons = format!("/etc/machine-config-daemon/orig{path}.mcdorig");
-        Ok(something(PathSnapshot::read(self.root, &daemons)?))
+        let Some(put_aside) = something(PathSnapshot::read(self.root, &daemons)?) else { return Ok(None) };
+        // One of the image was put aside on another host; beside a config that the image carries it is the base's.
+        let of_image = PathSnapshot::read(self.root, &format!("/usr{daemons}"))?;
+        let is_of_host = !of_image.is_same_file(&put_aside) || self.carried()?.contains(path);
+        Ok(is_of_host.then_some(put_aside))
     }
 
     /// Returns true if an original is the version that the config in the booted image brought.

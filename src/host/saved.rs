@@ -14,8 +14,11 @@ use serde::{Deserialize, Serialize};
 use super::HostError;
 use super::durable::{Attributes, Change, DesiredPath, same_bytes};
 use super::error::ORIGINALS;
-use super::root::{Entry, Hands, LaidPath, Missing, Root, attributes, no_name, read_at_most, split};
+use super::root::{
+    AttributeList, Entry, FLAGS, Hands, LaidPath, Missing, Root, attributes, no_name, read_at_most, split,
+};
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER};
+use crate::model::users::{SshKey, without_keys};
 use crate::model::{Contents, ManagedPath, ObservedFile, Sha256};
 
 /// Directory of originals, below the agent's state.
@@ -89,6 +92,9 @@ pub enum PathSnapshot {
         gid: u32,
         /// Its extended attributes.
         attributes: Vec<Attribute>,
+        /// Its flags of chattr(1), those that are kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        flags: Option<u32>,
     },
     /// A symbolic link.
     Link {
@@ -127,6 +133,9 @@ pub enum PathSnapshot {
         gid: u32,
         /// Its extended attributes.
         attributes: Vec<Attribute>,
+        /// Its flags of chattr(1), those that are kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        flags: Option<u32>,
     },
 }
 
@@ -192,25 +201,42 @@ impl PathSnapshot {
             }
             Entry::File { mut file, stat } => {
                 let (mode, uid, gid) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
-                let attributes = attributes(&file, path)?
-                    .into_iter()
-                    .map(|(name, value)| Attribute { name, value: Bytes(value) })
-                    .collect();
+                let (attributes, flags) = saved_attributes(attributes(&file, path)?);
                 if let Some(own) = own
                     && same_bytes(&file, &stat, own.bytes())
                         .map_err(|source| HostError::io("read", path, source))?
                 {
-                    return Ok(Self::Own { sha256: own.sha256().to_string(), mode, uid, gid, attributes });
+                    let sha256 = own.sha256().to_string();
+                    return Ok(Self::Own { sha256, mode, uid, gid, attributes, flags });
                 }
                 file.rewind().map_err(|source| HostError::io("read", path, source))?;
                 let limit = if uid == 0 { LARGEST_ORIGINAL } else { LARGEST_ORIGINAL_OF_USER };
                 let size = u64::try_from(stat.st_size).unwrap_or_default();
                 let bytes = read_at_most(&file, size, path, limit)?;
-                Ok(Self::File { bytes: Bytes(bytes), mode, uid, gid, attributes })
+                Ok(Self::File { bytes: Bytes(bytes), mode, uid, gid, attributes, flags })
             }
             Entry::Other(found) => {
                 Err(HostError::Kind { path: path.to_owned(), expected: "a file, a link or nothing", found })
             }
+        }
+    }
+
+    /// Returns the original of a keys file without some keys.
+    #[must_use]
+    pub fn without_keys<'a>(self, keys: impl Iterator<Item = &'a SshKey>) -> Self {
+        match self {
+            Self::File { bytes, mode, uid, gid, attributes, flags } => {
+                let left = without_keys(bytes.as_slice(), keys);
+                if left.is_empty() && !bytes.as_slice().is_empty() {
+                    return Self::Absent;
+                }
+                Self::File { bytes: Bytes(left), mode, uid, gid, attributes, flags }
+            }
+            other @ (Self::Absent
+            | Self::Link { .. }
+            | Self::HardLink { .. }
+            | Self::Directory { .. }
+            | Self::Own { .. }) => other,
         }
     }
 
@@ -236,14 +262,14 @@ impl PathSnapshot {
 
     /// Makes a whole file of one whose bytes are those of the old config.
     pub fn fill(&mut self, path: &str, own: Option<&Contents>) -> Result<(), HostError> {
-        let Self::Own { sha256, mode, uid, gid, attributes } = self else { return Ok(()) };
+        let Self::Own { sha256, mode, uid, gid, attributes, flags } = self else { return Ok(()) };
         let Some(own) = own.filter(|own| own.sha256().to_string() == *sha256) else {
             let cause = format!("the content of {path} is not in the config that was in force");
             return Err(HostError::Malformed { path: PREIMAGES.to_owned(), format: ORIGINALS, cause });
         };
         let bytes = Bytes::new(own.bytes());
-        *self =
-            Self::File { bytes, mode: *mode, uid: *uid, gid: *gid, attributes: std::mem::take(attributes) };
+        let (attributes, flags) = (std::mem::take(attributes), *flags);
+        *self = Self::File { bytes, mode: *mode, uid: *uid, gid: *gid, attributes, flags };
         Ok(())
     }
 
@@ -295,8 +321,11 @@ impl PathSnapshot {
     pub fn attributes(&self) -> Vec<(String, Vec<u8>)> {
         match self {
             Self::Absent | Self::Link { .. } | Self::HardLink { .. } | Self::Directory { .. } => Vec::new(),
-            Self::File { attributes, .. } | Self::Own { attributes, .. } => {
-                attributes.iter().map(|one| (one.name.clone(), one.value.0.clone())).collect()
+            Self::File { attributes, flags, .. } | Self::Own { attributes, flags, .. } => {
+                let attributes = attributes.iter().map(|one| (one.name.clone(), one.value.0.clone()));
+                attributes
+                    .chain(flags.map(|flags| (FLAGS.to_owned(), flags.to_le_bytes().to_vec())))
+                    .collect()
             }
         }
     }
@@ -348,6 +377,14 @@ impl PathSnapshot {
         };
         change.entering(enters)
     }
+}
+
+/// Returns attributes as they are saved. Flags are apart: an agent that does not know them takes the rest.
+fn saved_attributes(found: AttributeList) -> (Vec<Attribute>, Option<u32>) {
+    let bits = |(_, value): &(String, Vec<u8>)| <[u8; 4]>::try_from(&**value).ok().map(u32::from_le_bytes);
+    let flags = found.iter().find(|(name, _)| name == FLAGS).and_then(bits);
+    let attributes = found.into_iter().filter(|(name, _)| name != FLAGS);
+    (attributes.map(|(name, value)| Attribute { name, value: Bytes(value) }).collect(), flags)
 }
 
 fn size_of(attributes: &[Attribute]) -> usize {
@@ -409,6 +446,7 @@ mod tests {
             uid: 1,
             gid: 2,
             attributes,
+            flags: Some(0x80),
         };
         let json = serde_json::to_string(&saved).unwrap();
         assert_eq!(serde_json::from_str::<PathSnapshot>(&json).unwrap(), saved);

@@ -138,11 +138,13 @@ impl JournalError {
                 )
             }
             Self::Lost { path, .. } => {
-                format!("Restore {path}, or {KEEP_UNDO}, then move record.json beside it away to start over.")
+                format!(
+                    "Restore {path}, or {KEEP_UNDO}, then move record.json out of that directory to start over."
+                )
             }
-            Self::StaterootLocked { .. } => "Wait for its end, or stop it.".to_owned(),
+            Self::StaterootLocked { .. } => "Wait until it exits, or stop it.".to_owned(),
             Self::Locked { .. } => {
-                "Wait for its end; the daemon ends with `systemctl stop machine-config-agent`.".to_owned()
+                "Wait until it exits; the daemon stops with `systemctl stop machine-config-agent`.".to_owned()
             }
             Self::Model(_) => "Correct the MachineConfig; the agent notices by itself.".to_owned(),
             Self::Edge(_) | Self::NoUpdate { .. } => {
@@ -174,7 +176,7 @@ fn restore(path: &str, is_misplaced: bool) -> String {
         // Alone, without its target, the record would be refused next.
         let record = if is_misplaced { "it and record.json" } else { "record.json" };
         return format!(
-            "Restore {path} from a backup, or {KEEP_UNDO}, then move {record} beside it away to start over."
+            "Restore {path} from a backup, or {KEEP_UNDO}, then move {record} out of that directory to start over."
         );
     }
     if path.ends_with("/record.json") {

@@ -6,13 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::error::JournalError;
+use super::machine::Machine;
 use super::stored::{self, Stored};
-use super::{history, mcd, seed, stateroot};
+use super::{history, lifecycle, mcd, seed, stateroot};
 use crate::host::account_records::AccountRecords;
 use crate::host::{HostError, Root, saved};
 use crate::model::{ManagedPath, text};
 
 const CURRENT: &str = "/var/lib/machine-config-agent/current.json";
+const FROM: &str = "/var/lib/machine-config-agent/from.json";
+const TARGET: &str = "/var/lib/machine-config-agent/target.json";
 
 /// Stands for a password or a private file in the corpus.
 const SECRET: &str = "hunter2";
@@ -20,17 +23,27 @@ const SECRET: &str = "hunter2";
 type Reader = fn(&Root) -> Result<(), JournalError>;
 
 /// The files, below the root, and their readers.
-const READERS: [(&str, Reader); 10] = [
+const READERS: [(&str, Reader); 17] = [
     ("etc/machine-config-daemon/currentconfig", imported),
     ("var/lib/machine-config-agent/accounts.json", |root| Ok(AccountRecords::load(root).map(drop)?)),
     ("var/lib/machine-config-agent/current.json", |root| of_config(root, Stored::load(root, CURRENT)?)),
+    ("var/lib/machine-config-agent/from.json", |root| of_config(root, Stored::load(root, FROM)?)),
     ("var/lib/machine-config-agent/history/entry-0000000001.json", |root| history::load(root).map(drop)),
     ("var/lib/machine-config-agent/kargs.json", |root| super::stored::load_kargs(root).map(drop)),
+    ("var/lib/machine-config-agent/machine.json", |root| {
+        drop(Machine::stored(root));
+        Ok(())
+    }),
     ("var/lib/machine-config-agent/preimages/kept/%2Fetc%2Fmotd.json", |root| Ok(original(root)?)),
     ("var/lib/machine-config-agent/record.json", |root| stored::load_record(root).map(drop)),
     ("var/lib/machine-config-agent/seed.json", |root| seed::load_record(root).map(drop)),
+    ("var/lib/machine-config-agent/seed-generation.json", lifecycle::check),
     ("var/lib/machine-config-agent/stateroot.json", |root| stateroot::load_record(root).map(drop)),
+    ("var/lib/machine-config-agent/stateroot-lifecycle.json", lifecycle::check),
+    ("var/lib/machine-config-agent/stateroot-return.json", |root| stateroot::load_return(root).map(drop)),
     ("var/lib/machine-config-agent/stateroot-trial.json", |root| stateroot::load_trial(root).map(drop)),
+    ("var/lib/machine-config-agent/stateroots/rhcos_1.json", |root| stateroot::load_prepared(root).map(drop)),
+    ("var/lib/machine-config-agent/target.json", |root| of_config(root, Stored::load(root, TARGET)?)),
 ];
 
 /// Reads a file of the state: its path in the first line, then its content.
@@ -91,4 +104,32 @@ fn scratch() -> Option<&'static (PathBuf, Root)> {
         Some((directory, root))
     };
     SCRATCH.get_or_init(make).as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The name of a file of which a fuzzer has no input, it does not find either.
+    #[test]
+    fn each_reader_has_kept_inputs() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/agent/state");
+        let inputs = std::fs::read_dir(corpus).unwrap();
+        let inputs: Vec<Vec<u8>> =
+            inputs.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect();
+        for (path, _) in READERS {
+            let head = format!("{path}\n");
+            assert!(inputs.iter().any(|input| input.starts_with(head.as_bytes())), "{path}");
+        }
+    }
+
+    /// The same of those that a person of another version left: read, and not only refused.
+    #[test]
+    fn kept_states_are_read() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/agent/state");
+        for name in ["desired", "from", "generation", "machine", "return", "stages"] {
+            let input = std::fs::read(corpus.join(name)).unwrap();
+            assert_eq!(state_files(&input), Vec::<String>::new(), "{name}");
+        }
+    }
 }

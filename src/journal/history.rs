@@ -31,6 +31,7 @@ const PREFIX: &str = "entry-";
 
 /// Outcome of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// Its spec is the committed one.
@@ -57,6 +58,7 @@ impl Outcome {
 
 /// A past update.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Entry {
     /// Its id.
     pub id: String,
@@ -217,6 +219,14 @@ pub fn load(root: &Root) -> Result<History, JournalError> {
 /// Returns the name of the newest entry: an update that has ended since has another one.
 pub fn newest(root: &Root) -> Result<Option<String>, JournalError> {
     Ok(names(root)?.pop())
+}
+
+/// Returns the time at which the host came to rest: that of the commit, or the end of an update that was undone since. `None` where
+/// neither is known.
+pub fn settled_at(root: &Root, committed: Option<Timestamp>) -> Result<Option<Timestamp>, JournalError> {
+    let newest = names(root)?.pop().map(|name| read(root, &name)).transpose()?;
+    let ended = newest.and_then(Found::entry).and_then(|entry| Timestamp::read(&entry.ended));
+    Ok(committed.into_iter().chain(ended).filter(|at| *at != Timestamp::default()).max())
 }
 
 /// Reads the past updates, and last the one that failed and is held.

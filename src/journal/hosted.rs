@@ -1,6 +1,6 @@
 //! A node of a hosted cluster is imported.
 
-use super::mcd::{HOSTED, parsed, replace_if_changed};
+use super::mcd::{HOSTED, is_of_image, parsed, replace_if_changed};
 use super::{Journal, JournalError, STATE_MODE, Stored};
 use crate::model::Timestamp;
 use crate::model::hosted::SERVED;
@@ -13,6 +13,10 @@ pub fn import_node(journal: &mut Journal, now: Timestamp) -> Result<(), JournalE
         return Ok(());
     }
     for path in [HOSTED, SERVED] {
+        // No host committed or was served what came with its image.
+        if is_of_image(&journal.root, path)? {
+            continue;
+        }
         let Some(bytes) = journal.root.read_trusted(path, machineconfig::MAX_BYTES)? else { continue };
         let config = parsed(&bytes, path)?;
         replace_if_changed(&journal.root, HOSTED, config.json().as_bytes(), STATE_MODE)

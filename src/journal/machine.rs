@@ -1,4 +1,4 @@
-//! Identity of the machine on which the config was committed.
+//! Identity of the machine on which the state was written.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ const HOST_NAME: &str = "/etc/hostname";
 /// File of the identity.
 const MACHINE: &str = "machine.json";
 
-/// The machine on which a config was committed. Other programs must not learn a machine-id (machine-id(5)).
+/// The machine on which an update was begun or a config was committed. Other programs must not learn a machine-id (machine-id(5)).
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Machine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,16 +42,27 @@ impl Machine {
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 
+    /// Returns true if both have the same machine-id.
+    pub(super) fn is_known_as(&self, other: &Self) -> bool {
+        self.id.is_some() && self.id == other.id
+    }
+
+    /// Returns true if both machine-ids are known, and differ.
+    pub(super) fn has_other_id(&self, other: &Self) -> bool {
+        differ(self.id.as_ref(), other.id.as_ref())
+    }
+
     /// Returns true if a known part differs.
     pub(super) fn is_another(&self, other: &Self) -> bool {
-        fn differ<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
-            one.zip(other).is_some_and(|(one, other)| one != other)
-        }
-        differ(self.id.as_ref(), other.id.as_ref()) || differ(self.name.as_ref(), other.name.as_ref())
+        self.has_other_id(other) || differ(self.name.as_ref(), other.name.as_ref())
     }
 }
 
-/// Stores this machine's identity before a commit, if it changed.
+fn differ<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one != other)
+}
+
+/// Stores this machine's identity before an update and before a commit, if it changed.
 pub(super) fn note(root: &Root) -> Result<(), JournalError> {
     let here = Machine::here(root);
     if here == Machine::default() || here == Machine::stored(root) {

@@ -18,20 +18,34 @@ const IMAGE: &str = "/etc/machine-config-daemon/currentimage";
 const PROVISIONED: &str = "/etc/machine-config-daemon/node-annotations.json";
 /// The same, once they have.
 const SERVED: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
+/// Files that tell of a commit on this host.
+const OF_COMMIT: [&str; 4] = [IMAGE, SERVED, HOSTED, CONFIG];
 /// Far more than the name of an image.
 const LARGEST_NAME: u64 = 4096;
 
-/// Returns true if there is a config that was committed on this host. One that is there as the booted image has it, without any
-/// other file of a commit, came with the image: the host was never at it.
+/// Returns true if there is a config that was committed on this host. Where each file of a commit is as the booted image has it, or
+/// missing, all came with the image: the host was never at it.
 pub fn is_committed(root: &Root) -> Result<bool, HostError> {
-    let live = root.observe(CONFIG)?;
-    if live == ObservedFile::Absent {
+    if root.observe(CONFIG)? == ObservedFile::Absent {
         return Ok(false);
     }
-    let own = root.observe(&format!("/usr{CONFIG}"))?;
-    let is_same = |one: &ObservedFile, other: &ObservedFile| match (one, other) {
-        (ObservedFile::Regular { sha256: one, .. }, ObservedFile::Regular { sha256: other, .. }) => {
-            one == other
+    for path in OF_COMMIT {
+        if !is_of_image(root, path)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns true if a file is missing, or as the booted image has it.
+pub(super) fn is_of_image(root: &Root, path: &str) -> Result<bool, HostError> {
+    let live = root.observe(path)?;
+    if live == ObservedFile::Absent {
+        return Ok(true);
+    }
+    Ok(match (live, root.observe(&format!("/usr{path}"))?) {
+        (ObservedFile::Regular { sha256: live, .. }, ObservedFile::Regular { sha256: own, .. }) => {
+            live == own
         }
         (
             ObservedFile::Absent
@@ -42,9 +56,12 @@ pub fn is_committed(root: &Root) -> Result<bool, HostError> {
             | ObservedFile::Unreachable,
             _,
         ) => false,
-    };
-    let is_alone = || Ok(!root.exists(IMAGE)? && !root.exists(SERVED)? && !root.exists(HOSTED)?);
-    Ok(!(is_same(&live, &own) && is_alone()?))
+    })
+}
+
+/// Leaves of a commit in an image's root what the image carries: its config. The image of it is a host's.
+pub(super) fn leave_image(root: &Root) -> Result<(), HostError> {
+    root.remove(IMAGE).map(drop)
 }
 
 /// Reads the config that MCD committed last; `None` on a host it never managed.
@@ -61,9 +78,9 @@ pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
     Ok(Some(Stored::applied(machine_config, Some(image), Timestamp::default()).imported()))
 }
 
-/// Removes what commits of another machine have left; the config last, since it tells that they are there.
+/// Removes what commits of another machine have left; the config is the last of them, since it tells that they are there.
 pub(super) fn forget(root: &Root) -> Result<(), HostError> {
-    [IMAGE, SERVED, HOSTED, CONFIG].into_iter().try_for_each(|path| root.remove(path).map(drop))
+    OF_COMMIT.into_iter().try_for_each(|path| root.remove(path).map(drop))
 }
 
 /// Refuses files of MCD that a commit could not write.
@@ -151,9 +168,9 @@ mod tests {
 
     use super::*;
 
-    /// It came with the image: no file of a commit is beside it, and it is as the image has it.
+    /// Each file of a commit that is as the image has it came with the image, whoever built that.
     #[test]
-    fn config_of_the_image_is_not_taken_over() {
+    fn files_of_the_image_are_no_commit() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let config = br#"{"kind":"MachineConfig","metadata":{"name":"rendered-a"},"spec":{"config":{"ignition":{"version":"3.4.0"}}}}"#;
@@ -161,14 +178,22 @@ mod tests {
         for path in [own.as_str(), CONFIG] {
             root.replace(path, config, FileMode::DEFAULT).unwrap();
         }
-        assert!(!is_committed(&root).unwrap() && read(&root).unwrap().is_none());
+        let is_ours = || (is_committed(&root).unwrap(), read(&root).unwrap().is_some());
+        assert_eq!(is_ours(), (false, false));
         for evidence in [IMAGE, SERVED, HOSTED] {
             root.replace(evidence, b"", FileMode::DEFAULT).unwrap();
-            assert!(is_committed(&root).unwrap() && read(&root).unwrap().is_some(), "{evidence}");
-            root.remove(evidence).unwrap();
+            assert_eq!(is_ours(), (true, true), "{evidence}");
+            let own = format!("/usr{evidence}");
+            root.replace(&own, b"", FileMode::DEFAULT).unwrap();
+            assert_eq!(is_ours(), (false, false), "{evidence} of the image");
+            root.replace(evidence, b"r.test/os", FileMode::DEFAULT).unwrap();
+            assert_eq!(is_ours(), (true, true), "{evidence} differs from the image's");
+            for path in [&own, evidence] {
+                root.remove(path).unwrap();
+            }
         }
         root.replace(&own, b"{}", FileMode::DEFAULT).unwrap();
-        assert!(read(&root).unwrap().is_some(), "it was committed on this host");
+        assert_eq!(is_ours(), (true, true), "it was committed on this host");
     }
 
     /// The committed config decides what the next update removes and puts back, as root.

@@ -71,6 +71,8 @@ pub struct Journal {
     fail_points: FailPoints,
     record: Option<Open>,
     current: Option<Target>,
+    /// Time at which the host came to rest before this process, if known.
+    settled_at: Option<Timestamp>,
     /// Files decoded since the agent waited last, or changed a file of the state. None is kept while it waits.
     decoded: Decodings,
     /// Set while a change is written and after one that failed: the result of a power cut is unknown then.
@@ -102,6 +104,9 @@ impl Journal {
         let record = stored::load_record(&root)?;
         kept::check(&root, record.as_ref().map(|record| &record.id))?;
         let current = Stored::load(&root, &state(CURRENT))?;
+        let committed = current.as_ref().map(|stored| stored.at);
+        // It is only told: an unreadable past is no reason against the work.
+        let settled_at = history::settled_at(&root, committed).unwrap_or(committed);
         // Where the record tells contents apart, the committed one has to be known, too.
         let is_told = record.as_ref().is_some_and(|record| record.to.content.is_some());
         let current = current.map(|stored| if is_told { stored.identified() } else { stored });
@@ -116,6 +121,7 @@ impl Journal {
             fail_points,
             record,
             current,
+            settled_at,
             decoded,
             in_doubt: false,
             is_settled: false,
@@ -159,6 +165,11 @@ impl Journal {
     /// Returns the committed pair.
     pub fn current(&self) -> Option<&Target> {
         self.current.as_ref()
+    }
+
+    /// Returns the time at which the host came to rest before this process, if known.
+    pub fn settled_at(&self) -> Option<Timestamp> {
+        self.settled_at
     }
 
     /// Returns the spec that the update in progress leads to.
@@ -249,6 +260,7 @@ impl Journal {
         save: impl FnOnce(&Root) -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
         self.change(|journal| {
+            machine::note(&journal.root)?;
             save(&journal.root)?;
             journal.fail_points.hit("target-saved");
             let from = journal.origin_spec()?;
@@ -426,6 +438,7 @@ impl Journal {
         }
         originals::keep_in_image(&self.root)?;
         AccountRecords::keep_in_image(&self.root)?;
+        mcd::leave_image(&self.root)?;
         Ok(self.root.remove_tree(STATE_DIR)?)
     }
 

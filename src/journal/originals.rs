@@ -214,7 +214,7 @@ impl Originals {
         for original in document.paths.iter_mut().filter(is_open) {
             let Some(change) = changes.iter().find(|change| change.path() == original.path) else { continue };
             let found = root.observe(change.path())?;
-            if change.may_have_made(&found)
+            if durable::may_have_made(root, change, &found)?
                 || found.has_content_of(&original.saved.observed())
                 || durable::leads_elsewhere(root, change, changes)?
             {
@@ -268,6 +268,13 @@ impl Originals {
     pub fn directories(&self, root: &Root) -> Result<BTreeSet<ManagedPath>, HostError> {
         let saved = read(root, &self.path())?.map(|document| document.paths).unwrap_or_default();
         let made = saved.into_iter().filter(|original| original.directory);
+        Ok(made.filter_map(|original| ManagedPath::new(original.path).ok()).collect())
+    }
+
+    /// Returns the directories that the batch makes, or an interrupted run of it has made, where nothing was.
+    pub fn made_directories(&self, root: &Root) -> Result<BTreeSet<ManagedPath>, HostError> {
+        let saved = read(root, &self.path())?.map(|document| document.paths).unwrap_or_default();
+        let made = saved.into_iter().filter(|one| one.directory && one.saved == PathSnapshot::Absent);
         Ok(made.filter_map(|original| ManagedPath::new(original.path).ok()).collect())
     }
 
@@ -353,8 +360,14 @@ pub(super) fn promoted(
     let lookup = OriginalLookup::new(root);
     for original in update.map_or_else(|| Ok(Vec::new()), |update| saved_by(root, update))? {
         let Ok(path) = ManagedPath::new(original.path) else { continue };
-        let fresh =
-            !before.contains(&path) || (is_left(from, &path) && saved::load_original(root, &path)?.is_none());
+        // What the host has where a config only wants no mask is the host's, whatever it had before that.
+        let is_hosts = || {
+            let is_there = original.saved != PathSnapshot::Absent;
+            Ok::<_, HostError>(
+                is_left(from, &path) && (is_there || saved::load_original(root, &path)?.is_none()),
+            )
+        };
+        let fresh = !before.contains(&path) || is_hosts()?;
         let fresh = fresh && !made.contains(&path);
         let is_parent = original.directory && parents.contains(&path);
         // The first batch that touched a path saw its original.
@@ -496,7 +509,7 @@ fn as_listed(root: &Root, path: &ManagedPath, entry: &PathSpec) -> Result<Option
             if sha256 == file.contents.sha256() && mode == file.mode.bits() =>
         {
             let bytes = Bytes::new(file.contents.bytes());
-            Some(PathSnapshot::File { bytes, mode, uid, gid, attributes: Vec::new() })
+            Some(PathSnapshot::File { bytes, mode, uid, gid, attributes: Vec::new(), flags: None })
         }
         (PathSpec::Link(link), ObservedFile::Symlink { target, uid, gid })
             if link.target == LinkTarget::Soft(target.clone()) =>
@@ -571,8 +584,13 @@ fn own_masks(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<Vec<ManagedP
     let before = from.managed();
     let masked = to.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked);
     for path in masked.map(|(name, _)| name.path()).filter(|path| !before.contains(path)) {
+        let is_masked = match PathSnapshot::read(root, path.as_str()) {
+            // Somebody put there what is no mask.
+            Err(error) if error.is_lasting() => false,
+            read => read?.is_mask(),
+        };
         // A path of the image is restored from there.
-        if PathSnapshot::read(root, path.as_str())?.is_mask() && !saved::of_image(root, &path)?.is_mask() {
+        if is_masked && !saved::of_image(root, &path)?.is_mask() {
             found.push(path);
         }
     }

@@ -51,6 +51,24 @@ pub struct Stored {
     originals: BTreeSet<ManagedPath>,
 }
 
+/// Leaves fields of the OS out that are those of an image which can't be read, or of none, and names them.
+fn leave_to_image(spec: &mut HostSpec, image: &str) {
+    let set = [
+        ("spec.osImageURL", spec.os_image_url.is_some()),
+        ("spec.kernelType", spec.kernel_type != KernelType::Default),
+        ("spec.extensions", !spec.extensions.is_empty()),
+    ];
+    (spec.os_image_url, spec.kernel_type) = (None, KernelType::Default);
+    spec.extensions.clear();
+    let message = format!(
+        "the image {image:?} may bring it, so it is neither applied nor compared until another target is desired"
+    );
+    let named = set.into_iter().filter(|(_, is_set)| *is_set);
+    let named =
+        named.map(|(field, _)| NotApplied::new(field, NotAppliedReason::OpaqueOrigin, message.clone()));
+    spec.remarks.extend(named);
+}
+
 /// A stored config with its spec.
 #[derive(Debug)]
 pub struct Decoded {
@@ -255,9 +273,7 @@ impl Stored {
                 "{image:?} is no image by digest; the OS is not compared until another target is desired"
             );
             spec.remarks.push(NotApplied::new("image", NotAppliedReason::OpaqueOrigin, message));
-            // They are those of the image, or of none.
-            (spec.os_image_url, spec.kernel_type) = (None, KernelType::Default);
-            spec.extensions.clear();
+            leave_to_image(&mut spec, image);
         }
         spec
     }
@@ -281,6 +297,13 @@ impl Stored {
     /// Decodes it; the spec and its source can't be mixed up from then on.
     pub fn decode(self) -> Result<Decoded, ModelError> {
         Ok(Decoded { spec: self.spec()?, stored: self })
+    }
+
+    /// Decodes a target: it keeps the rules of Ignition, as one that was applied already need not.
+    pub fn decode_target(self) -> Result<Decoded, ModelError> {
+        debug!("Decoded {}", self.target.config);
+        let spec = self.machine_config.spec(self.target.image.clone())?;
+        Ok(Decoded { spec: self.without_unapplied(spec), stored: self })
     }
 
     /// Returns the MachineConfig.

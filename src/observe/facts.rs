@@ -59,7 +59,7 @@ pub async fn facts_with(
     let credentials = credentials.map_err(ObserveError::wrap("the pull secret"))?;
     let carries = carries(host, to, &observed, credentials.as_ref(), source).await?;
     let local = local_changes(root, &paths, &observed)?;
-    let parents = Parents::load(root, from, to, &brought)?;
+    let parents = Parents::load(root, (from, to), &observed, &brought)?;
     let OriginalPaths { restorable, restored, own_masks, not_files } = originals(
         root,
         &observed,
@@ -81,17 +81,19 @@ pub async fn facts_with(
             Ok(root.real_path(path.as_str())?.starts_with("/var/"))
         })?,
         restorable,
-        occupied: occupied(root, from, to, &parents.made)?.union(&lost).cloned().collect(),
+        occupied: occupied(root, (from, to), &observed, &parents.made)?.union(&lost).cloned().collect(),
         lost,
         made: parents.made,
         spare: parents.spare,
+        holding: parents.holding,
+        displaced: parents.displaced,
         own_masks,
         not_files,
         restored,
         is_live: root.exists(LIVE).map_err(ObserveError::wrap("the media"))?,
         companions: companions(&links, from, to)?,
         stored_units: unit_sources::stored(&after, from, to).map_err(ObserveError::wrap("the units"))?,
-        accounts: users::facts(root, to)?,
+        accounts: users::facts(root, from, to)?,
         fips: kernel::fips(root)?,
         soft_reboot: soft_reboot(host).await,
         obstacles,
@@ -212,12 +214,13 @@ pub fn lost(root: &Root, from: &HostSpec) -> Result<BTreeSet<ManagedPath>, Obser
 /// were there before, or hold what the old config did not bring.
 fn occupied(
     root: &Root,
-    from: &HostSpec,
-    to: &HostSpec,
+    (from, to): (&HostSpec, &HostSpec),
+    observed: &Observation,
     made: &BTreeSet<ManagedPath>,
 ) -> Result<BTreeSet<ManagedPath>, ObserveError> {
     let failed = || ObserveError::wrap("the directories");
-    let (ours, new) = (from.managed().union(made).cloned().collect(), to.managed());
+    let (replaced, new) = (from.replaced(observed), to.managed());
+    let ours = from.managed().union(made).filter(|path| !replaced.contains(*path)).cloned().collect();
     let mut occupied = BTreeSet::new();
     for path in from.directories.keys().chain(made) {
         if to.directories.contains_key(path) || !new.contains(path) {

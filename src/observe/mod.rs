@@ -5,6 +5,7 @@
 mod ahead;
 mod carried;
 mod carried_users;
+mod displaced;
 mod error;
 mod facts;
 mod kernel;
@@ -14,6 +15,8 @@ mod parents;
 mod replaced;
 mod stateroot;
 mod storage;
+mod strangers;
+mod stray_keys;
 #[cfg(test)]
 mod tests;
 mod unit_sources;
@@ -52,10 +55,12 @@ pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
         image_kargs: kernel::of_image(root)?,
         storage: BTreeSet::new(),
         files: BTreeMap::new(),
+        access_lists: BTreeSet::new(),
         hard_links: BTreeSet::new(),
         units: BTreeMap::new(),
         stray_links: BTreeMap::new(),
         accounts: BTreeMap::new(),
+        stray_keys: Vec::new(),
         groups: BTreeMap::new(),
         user_ids: BTreeMap::new(),
         group_ids: BTreeMap::new(),
@@ -100,13 +105,17 @@ fn managed_with(
     let (user_ids, group_ids) = ids(&accounts, specs);
     let mut paths = paths(specs);
     paths.extend(specs.iter().flat_map(|spec| spec.unwritten.keys().cloned()));
+    let files = files(root, &paths)?;
     Ok(Observation {
         storage: storage::found(root, specs)?,
-        files: files(root, &paths)?,
+        access_lists: access_lists(root, &files)?,
+        files,
         hard_links: hard_links(root, specs)?,
         units: units(links, specs)?,
         stray_links: stray_links(links, specs)?,
         accounts: users::accounts(root, &accounts, &records, specs)?,
+        stray_keys: stray_keys::of(root, &accounts, &records, specs)
+            .map_err(ObserveError::wrap("the accounts"))?,
         groups: users::groups(root, &accounts, &records, specs)?,
         user_ids,
         group_ids,
@@ -124,7 +133,10 @@ pub fn observe_again(
 ) -> Result<Observation, ObserveError> {
     let Observation { boot_id, boots, os, kargs, former_kargs, image_kargs, .. } = machine;
     let mut observed = Observation { boot_id, boots, os, kargs, former_kargs, image_kargs, ..earlier };
-    observed.files.extend(files(root, paths)?);
+    let files = files(root, paths)?;
+    observed.access_lists.retain(|path| !files.contains_key(path));
+    observed.access_lists.extend(access_lists(root, &files)?);
+    observed.files.extend(files);
     Ok(observed)
 }
 
@@ -163,6 +175,22 @@ fn files(
         Ok((path.clone(), observed))
     };
     paths.iter().map(observed).collect()
+}
+
+/// Returns the files whose access list may let others in. With no permission of the group, the mask gives nothing.
+fn access_lists(
+    root: &Root,
+    files: &BTreeMap<ManagedPath, ObservedFile>,
+) -> Result<BTreeSet<ManagedPath>, ObserveError> {
+    let mut found = BTreeSet::new();
+    for (path, file) in files {
+        let has_list = matches!(file, ObservedFile::Regular { mode, .. } if mode & 0o070 != 0)
+            && root.has_access_list(path.as_str()).map_err(ObserveError::wrap("the files"))?;
+        if has_list {
+            found.insert(path.clone());
+        }
+    }
+    Ok(found)
 }
 
 fn units(

@@ -2,26 +2,28 @@
 //!
 //! Paths whose entry is the same in both configs and whose file is right are left out: no step goes there.
 //!
-//! Errors of the batches of files, accounts and links (`ApplyError::Host` and `Originals`, by their `HostError`):
+//! Errors of the batches of files, accounts and links (`ApplyError::Host` and `Originals`, by their `HostError`). The checkers of the
+//! tests know the cases of the second column (`tests/support/seen_before.rs`): with `;` between them, each before its `:`.
 //!
-//! | error | seen before |
-//! |---|---|
-//! | `Io` | read-only, immutable, no space, a name that is too long: yes (`durable::examine`); others: only a write tells |
-//! | `UnsafeDirectory`, `Kind` | yes |
-//! | `TooLarge` | yes: of originals by the plan, of extended attributes here |
-//! | `UnknownAccount` | yes, by the plan |
-//! | `Unit` | yes: the links are made in memory (`unit_sources`); a mask by the plan |
-//! | `Malformed` | of accounts: this observation fails; of the agent's originals: no, they are made by the batch |
-//! | `Timeout` | another program holds `/etc/.pwd.lock`: yes; systemd does not answer: no |
-//! | `Command` | of useradd, usermod and groupadd: closed databases, lock files, backups, settings, ids, groups, homes (`account_obstacles`, `account_ids`), names of name services (`users`) |
-//! | `Bus`, `Job` | no: only the request to systemd tells |
-//! | `UnsafeFile`, `NotStopped`, `NoBackend`, `Os` | not of these batches |
+//! | error | seen before | only a run tells |
+//! |---|---|---|
+//! | `Io` | read-only; immutable; no space; a name that is too long: by `durable::examine` | others |
+//! | `UnsafeDirectory`, `Kind` | each | |
+//! | `TooLarge` | each: of originals by the plan, of extended attributes here | |
+//! | `UnknownAccount` | each: by the plan | |
+//! | `Unit` | each: the links are made in memory (`unit_sources`), a mask by the plan | |
+//! | `Malformed` | of accounts: this observation fails | of the agent's originals, made by the batch |
+//! | `Timeout` | another program holds `/etc/.pwd.lock` | systemd does not answer |
+//! | `Command` | of useradd, usermod and groupadd: closed databases, lock files, backups, settings, ids, groups, homes (`account_obstacles`, `account_ids`), names of name services (`users`) | others of them |
+//! | `Bus`, `Job` | | each |
+//! | `UnsafeFile`, `NotStopped`, `NoBackend`, `Os` | | not of these batches |
 //!
 //! `ApplyError::NotInConfig` is a broken plan (`plan::check`); `Stage`, `WrongImage` and `Late` are of the OS, which is staged before
 //! the drain.
 
 use std::collections::BTreeSet;
 
+use crate::host::account_records::AccountRecords;
 use crate::host::accounts::Accounts;
 use crate::host::durable::{Change, DesiredPath, Examined, examine};
 use crate::host::error::ANOTHER_PATH;
@@ -32,7 +34,8 @@ use crate::host::{
 };
 use crate::model::ids::{MCD_CONFIG, STATE_DIR};
 use crate::model::obstacles::Space;
-use crate::model::paths::LinkTarget;
+use crate::model::paths::{DirectorySpec, LinkTarget};
+use crate::model::text::shell_word;
 use crate::model::walk::opens;
 use crate::model::{
     FileMode, HostSpec, ManagedPath, Observation, ObservedFile, Obstacle, Obstacles, PathSpec, Principal,
@@ -108,7 +111,7 @@ impl Paths<'_> {
                 }
                 continue;
             }
-            if was == is && is.is_some_and(|entry| is_right(entry, self.observed.files.get(path))) {
+            if was == is && is.is_some_and(|entry| is_right(path, entry, self.observed)) {
                 continue;
             }
             if let Some(obstacle) = self.replaced.by_another_way(self.root, path)? {
@@ -143,7 +146,9 @@ impl Paths<'_> {
             None if self.parents.made.contains(path) => change.over_directory(),
             Some(PathSpec::File(_) | PathSpec::Link(_)) | None => change,
         };
-        let Examined { obstacle, space } = examine(self.root, &change.entering(enters))?;
+        let change = change.linked(self.is_linked(path)).entering(enters);
+        let Examined { obstacle, space, not_kept } = examine(self.root, &change)?;
+        found.not_kept.extend(not_kept.map(|lost| (path.clone(), lost)));
         if let Some((device, space)) = space {
             found.devices.insert(path.clone(), device);
             found.spaces.entry(device).or_insert(space);
@@ -154,22 +159,53 @@ impl Paths<'_> {
             (Some(_), Some(_)) => next,
             (None, Some(_)) => or_removed(path, next),
         };
-        let obstacle = obstacle.map(|found| match self.closing(path) {
+        let Some(obstacle) = obstacle else { return Ok(()) };
+        let next = match self.closing(path) {
             // Originals are read, and names changed, in directories that are closed before the update begins.
-            Some(directory) => Obstacle {
-                next: format!(
-                    "Close {directory} in an update of its own first: a config with its new entry, and with {path} as it is now."
-                ),
-                ..found
-            },
-            None => Obstacle { next: next(found.next), ..found },
-        });
-        found.paths.extend(obstacle.map(|obstacle| (path.clone(), obstacle)));
+            Some((directory, listed)) if self.is_changed(directory, listed) => format!(
+                "Close {directory} in an update of its own first: a config with its new entry, and with {path} as it is now."
+            ),
+            // An update of its own would change nothing there.
+            Some((directory, listed)) => self.restoring(directory, listed)?,
+            None => next(obstacle.next),
+        };
+        found.paths.insert(path.clone(), Obstacle { next, ..obstacle });
         Ok(())
+    }
+
+    /// Returns true if an update sets a directory's attributes.
+    fn is_changed(&self, directory: &ManagedPath, listed: &DirectorySpec) -> bool {
+        match self.entries.0.get(directory) {
+            Some(PathSpec::Directory(old)) => (old.mode, &old.user) != (listed.mode, &listed.user),
+            Some(PathSpec::File(_) | PathSpec::Link(_)) | None => true,
+        }
+    }
+
+    /// Returns the commands that give a directory back what its entry sets. Where it has an access list, its mode shows the mask of that:
+    /// chmod(1) alone would leave the list, and another mode.
+    fn restoring(&self, directory: &ManagedPath, listed: &DirectorySpec) -> Result<String, HostError> {
+        let quoted = shell_word(directory.as_str());
+        let mut commands = Vec::new();
+        if self.root.has_access_list(directory.as_str())? {
+            commands.push(format!("setfacl -b {quoted}"));
+        }
+        let found = self.observed.files.get(directory).and_then(ObservedFile::directory);
+        let is_other = |user: &&Principal| uid(user, self.observed) != found.map(|(_, owner)| owner);
+        let user = listed.user.as_ref().filter(is_other);
+        commands.extend(user.map(|user| format!("chown {user} {quoted}")));
+        let mode = listed.mode.map_or("go-w".to_owned(), |mode| mode.to_string());
+        commands.push(format!("chmod {mode} {quoted}"));
+        Ok(format!("Check what it holds, and make it again as the config has it: {}", commands.join("; ")))
     }
 }
 
 impl Paths<'_> {
+    /// Returns true for a hard link of a config, or the file that it is one of.
+    fn is_linked(&self, path: &ManagedPath) -> bool {
+        let mut links = self.specs.0.hard_targets().chain(self.specs.1.hard_targets());
+        links.any(|(link, target)| link == path || target == path)
+    }
+
     /// Returns what becomes of a directory that leaves, as `apply` has it.
     fn left_directory(&self, path: &ManagedPath) -> Result<DesiredPath<'static>, HostError> {
         // It stays.
@@ -189,9 +225,8 @@ impl Paths<'_> {
     }
 
     /// Returns the directory above a path that others can change, and that the new config closes to them.
-    fn closing(&self, path: &ManagedPath) -> Option<&ManagedPath> {
-        let is_closed = |(directory, entry): &(&ManagedPath, &PathSpec)| {
-            let PathSpec::Directory(listed) = entry else { return false };
+    fn closing(&self, path: &ManagedPath) -> Option<(&ManagedPath, &DirectorySpec)> {
+        let is_closed = |(directory, listed): &(&ManagedPath, &DirectorySpec)| {
             let found = self.observed.files.get(*directory).and_then(ObservedFile::directory);
             found.is_some_and(|found| {
                 let mode = listed.mode.map_or(found.0, FileMode::bits);
@@ -201,7 +236,11 @@ impl Paths<'_> {
                     && owner.is_some_and(|owner| opens((mode, owner), found))
             })
         };
-        self.entries.1.iter().find(is_closed).map(|(directory, _)| directory)
+        let mut directories = self.entries.1.iter().filter_map(|(path, entry)| match entry {
+            PathSpec::Directory(listed) => Some((path, listed)),
+            PathSpec::File(_) | PathSpec::Link(_) => None,
+        });
+        directories.find(is_closed)
     }
 }
 
@@ -238,11 +277,12 @@ fn desired<'a>(
 }
 
 /// Returns true if nothing is to do for a file. Directories and links are looked at: that costs little.
-fn is_right(entry: &PathSpec, found: Option<&ObservedFile>) -> bool {
+fn is_right(path: &ManagedPath, entry: &PathSpec, observed: &Observation) -> bool {
+    let found = observed.files.get(path);
     let (PathSpec::File(file), Some(ObservedFile::Regular { sha256, mode, .. })) = (entry, found) else {
         return false;
     };
-    *sha256 == file.contents.sha256() && *mode == file.mode.bits()
+    !observed.access_lists.contains(path) && *sha256 == file.contents.sha256() && *mode == file.mode.bits()
 }
 
 fn uid(principal: &Principal, observed: &Observation) -> Option<u32> {
@@ -263,10 +303,12 @@ fn accounts(
     found.links = account_obstacles::links(root)?;
     found.backups = account_obstacles::backups(root)?;
     found.defaults = account_obstacles::defaults(root)?;
+    found.inherited_list = account_obstacles::inherited_list(root)?;
     // A database that is no file is one of the obstacles above.
     if found.unreadable.is_empty() {
         found.lines = account_obstacles::unfit_lines(root, &[&from.users, &to.users])?;
         found.lines.extend(account_obstacles::repeated_groups(root, accounts, &to.users)?);
+        found.tabs = account_obstacles::tabs(root, accounts, &to.users)?;
         found.endless = account_obstacles::endless(root)?;
     }
     // Whoever holds a lock file holds that lock, too.
@@ -278,16 +320,29 @@ fn accounts(
         found.accounts.databases = Some((device, bytes));
         found.spaces.entry(device).or_insert(space);
     }
+    let records = AccountRecords::load_current(root)?;
     for name in from.users.accounts.keys().chain(to.users.accounts.keys()).collect::<BTreeSet<_>>() {
         let Some(user) = accounts.user(name.as_str()) else { continue };
         let aside = keys::in_the_way(root, user)?;
         found.in_the_way.extend(aside.map(|aside| (name.to_string(), aside)));
-        // Keys that go never keep an account from leaving.
-        let is_written = to.users.accounts.get(name).is_some_and(|new| new.desired_keys(name).is_some());
-        if !is_written {
+        let keys_of = |spec: &HostSpec| {
+            spec.users.accounts.get(name).is_some_and(|one| one.desired_keys(name).is_some())
+        };
+        // One of the agent's own that is opened again must not have old keys.
+        let is_listed = |spec: &HostSpec| spec.users.accounts.get(name).is_some_and(|one| one.should_exist);
+        let is_opened = records.is_made(name.as_str()) && is_listed(to) && !is_listed(from);
+        let (was_written, is_written) = (keys_of(from), keys_of(to) || is_opened);
+        if !was_written && !is_written {
             continue;
         }
-        let Examined { obstacle, space } = keys::examined(root, &user.home, user.uid)?;
+        if !is_written {
+            // Keys that go never keep an account from leaving.
+            let is_elsewhere = records.is_written_elsewhere(root, name.as_str(), &user.home)?;
+            let obstacle = if is_elsewhere { None } else { keys::unremovable(root, user) };
+            found.leaving_keys.extend(obstacle.map(|obstacle| (name.to_string(), obstacle)));
+            continue;
+        }
+        let Examined { obstacle, space, .. } = keys::examined(root, &user.home, user.uid)?;
         found.keys.extend(obstacle.map(|obstacle| (name.to_string(), obstacle)));
         has_home(found, name, space);
     }

@@ -156,6 +156,10 @@ async fn facts_report_local_files_over_image() {
     write(dir.path(), "etc/changed", "y");
     write(dir.path(), "etc/added", "x");
     write(dir.path(), "etc/machine-config-daemon/orig/etc/added.mcdorig", "z");
+    // Put aside on the host that the image was made of.
+    for etc in ["etc", "usr/etc"] {
+        write(dir.path(), &format!("{etc}/machine-config-daemon/orig/etc/neither.mcdorig"), "z");
+    }
     write(dir.path(), "proc/sys/crypto/fips_enabled", "1\n");
     fs::create_dir_all(dir.path().join("var/home")).unwrap();
     std::os::unix::fs::symlink("var/home", dir.path().join("home")).unwrap();

@@ -189,8 +189,18 @@ fn changes<'a>(
         sources.iter().any(|path| old.get(path) != new.get(path))
     };
     let differs = |name: &UnitName, unit: &UnitSpec| {
-        let enabled = observed.units.get(name).map(|unit| unit.enabled);
-        unit.enablement == Enablement::Enabled && enabled != Some(UnitFileState::Enabled)
+        let found = observed.units.get(name);
+        let enabled = found.map(|found| found.enabled);
+        let is_masked = found.is_some_and(|found| found.mask == Mask::Masked);
+        match (unit.mask, unit.enablement) {
+            (Mask::Masked, _) => !is_masked,
+            (Mask::Unmasked, _) if is_masked => true,
+            (Mask::Unmasked | Mask::Unset, Enablement::Enabled) => enabled != Some(UnitFileState::Enabled),
+            (Mask::Unmasked | Mask::Unset, Enablement::Disabled) => {
+                matches!(enabled, Some(UnitFileState::Enabled | UnitFileState::Partial))
+            }
+            (Mask::Unmasked | Mask::Unset, Enablement::Preset) => false,
+        }
     };
     let changed = to.units.iter().filter(|(name, unit)| {
         from.units.get(*name) != Some(*unit) || is_stored(name) || differs(name, unit)

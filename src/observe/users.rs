@@ -6,10 +6,10 @@ use crate::host::account_records::AccountRecords;
 use crate::host::accounts::{self, Accounts, User};
 use crate::host::{HostError, Root, account_lines, account_programs, keys};
 use crate::model::observation::{AccountFacts, Maker, ObservedAccount, ObservedGroup};
-use crate::model::users::{CORE, group_field, keys_path, user_field};
+use crate::model::users::{CORE, SshKey, group_field, keys_in, keys_path, user_field};
 use crate::model::{HostSpec, ObservedFile, Obstacle, Obstacles, UserName};
 
-use super::ObserveError;
+use super::{ObserveError, strangers};
 
 /// Observes `core`, and the accounts of the specs.
 pub(super) fn accounts(
@@ -19,11 +19,16 @@ pub(super) fn accounts(
     specs: &[&HostSpec],
 ) -> Result<BTreeMap<String, ObservedAccount>, ObserveError> {
     let listed = specs.iter().flat_map(|spec| spec.users.accounts.keys()).map(UserName::as_str);
-    let names: BTreeSet<&str> = listed.chain([CORE]).collect();
+    let unremoved = records.unremoved.keys().map(String::as_str);
+    let names: BTreeSet<&str> = listed.chain([CORE]).chain(unremoved).collect();
     let mut observed = BTreeMap::new();
     for name in names {
         if let Some(user) = accounts.user(name) {
             let mut account = account(root, accounts, records, name, user)?;
+            let entries = specs.iter().filter_map(|spec| spec.users.account(name));
+            let given = entries.flat_map(|entry| &entry.keys).collect();
+            add_keys(root, records, (name, user), given, &mut account)
+                .map_err(ObserveError::wrap("the accounts"))?;
             let listed = specs.iter().filter_map(|spec| spec.users.account(name)?.home.as_deref());
             account.home_names =
                 home_names(root, &user.home, listed).map_err(ObserveError::wrap("the accounts"))?;
@@ -31,6 +36,33 @@ pub(super) fn accounts(
         }
     }
     Ok(observed)
+}
+
+/// Adds which keys of configs are in the keys file: those of the specs, and those that could not be removed before.
+fn add_keys(
+    root: &Root,
+    records: &AccountRecords,
+    (name, user): (&str, &User),
+    given: Vec<&SshKey>,
+    account: &mut ObservedAccount,
+) -> Result<(), HostError> {
+    let left = records.unremoved_keys(name);
+    let is_absent = account.keys_path.is_none() || account.keys == ObservedFile::Absent;
+    if is_absent || (given.is_empty() && left.is_empty()) {
+        return Ok(());
+    }
+    if let Some(text) = keys::read(root, user)? {
+        account.given_keys = keys_in(&text, given.into_iter());
+        account.unremoved_keys = keys_in(&text, left.iter());
+    } else {
+        // Whatever is there now, nothing has shown that they are gone.
+        account.given_keys = given.into_iter().cloned().collect();
+        account.unremoved_keys = left.into_iter().collect();
+    }
+    if !account.unremoved_keys.is_empty() {
+        account.unremovable = keys::unremovable(root, user);
+    }
+    Ok(())
 }
 
 /// Returns those of the names that lead to a home.
@@ -42,7 +74,7 @@ fn home_names<'a>(
     let home = home.trim_end_matches('/');
     let mut names = BTreeSet::new();
     for name in listed.map(|name| name.trim_end_matches('/')).filter(|name| *name != home) {
-        if root.real_path(name)? == root.real_path(home)? {
+        if keys::real_home(root, name)? == keys::real_home(root, home)? {
             names.insert(name.to_owned());
         }
     }
@@ -75,6 +107,9 @@ pub(super) fn account(
         groups: accounts.groups_of(name),
         maker: maker(records.is_made(name), user.is_local),
         has_original: records.original(name).is_some(),
+        given_keys: BTreeSet::new(),
+        unremoved_keys: BTreeSet::new(),
+        unremovable: None,
         is_expired: records.is_made(name)
             && or_unreadable(account_lines::is_expired(root, name)).map_err(failed())?,
     })
@@ -119,17 +154,21 @@ pub(super) fn groups(
 }
 
 /// Looks at what decides whether accounts and groups can be applied.
-pub(super) fn facts(root: &Root, to: &HostSpec) -> Result<AccountFacts, ObserveError> {
-    if to.users.accounts.is_empty() && to.users.groups.is_empty() {
-        return Ok(AccountFacts::default());
-    }
+pub(super) fn facts(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<AccountFacts, ObserveError> {
+    let is_empty = |spec: &HostSpec| spec.users.accounts.is_empty() && spec.users.groups.is_empty();
     let accounts = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
+    let strangers = strangers::of(root, &accounts, (from, to)).map_err(ObserveError::wrap("the accounts"))?;
+    if is_empty(from) && is_empty(to) {
+        return Ok(AccountFacts { strangers, ..AccountFacts::default() });
+    }
     let entries = || to.users.accounts.values();
     let named = entries().flat_map(|account| account.groups.iter().chain(&account.primary_group));
     let owner = |id: u32, name: Option<&str>| name.map(|name| (id, name.to_owned()));
     let gids = to.users.groups.values().filter_map(|group| group.gid);
-    let (homes, home_owners) = homes(root, &accounts, to).map_err(ObserveError::wrap("the accounts"))?;
+    let (homes, home_owners) =
+        homes(root, &accounts, (from, to)).map_err(ObserveError::wrap("the accounts"))?;
     Ok(AccountFacts {
+        strangers,
         homes,
         home_owners,
         lacks_shadow: root.observe("/etc/shadow").map_err(ObserveError::wrap("the accounts"))?
@@ -176,10 +215,15 @@ pub(super) async fn add_known_elsewhere(
 
 type Homes = (BTreeMap<String, String>, BTreeMap<String, String>);
 
-/// Returns the homes of the accounts of the config, and those of them that are another account's, too.
-fn homes(root: &Root, accounts: &Accounts, to: &HostSpec) -> Result<Homes, HostError> {
-    let real = |home: &str| root.real_path(home.trim_end_matches('/'));
+/// Returns the homes of the accounts of the configs, and those of them that are another account's, too.
+fn homes(root: &Root, accounts: &Accounts, (from, to): (&HostSpec, &HostSpec)) -> Result<Homes, HostError> {
+    let real = |home: &str| keys::real_home(root, home);
     let mut homes = BTreeMap::new();
+    for name in from.users.accounts.keys() {
+        if let Some(user) = accounts.user(name.as_str()) {
+            homes.insert(name.to_string(), real(&user.home)?);
+        }
+    }
     for (name, account) in &to.users.accounts {
         let home = match accounts.user(name.as_str()) {
             Some(user) => user.home.clone(),

@@ -70,9 +70,7 @@ pub enum SandboxError {
         cause: String,
     },
     /// The played node did not reach the state that a scene waits for.
-    #[error(
-        "the played node stopped short: {cause}; run it again with --keep and look around in its directory"
-    )]
+    #[error("the demo failed: {cause}; run it again with --keep and look around in its directory")]
     Story {
         /// The awaited state, and the last one seen.
         cause: String,

@@ -33,7 +33,7 @@ pub struct Environment {
 
 /// A variable that can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name}={value:?} is not understood: {rule}")]
+#[error("{name}={value:?} is invalid: {rule}")]
 pub struct EnvironmentError {
     name: &'static str,
     value: String,

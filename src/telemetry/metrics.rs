@@ -116,7 +116,7 @@ impl Metrics {
     }
 
     fn register_own(&self, registry: &mut Registry) {
-        let help = "1 for the phase that the update is in";
+        let help = "1 for the phase that the update is in; Preparing before it has a plan";
         registry.register("machine_config_agent_phase", help, self.phase.clone());
         let help = "Time that ended updates spent in a phase, seconds";
         registry.register("machine_config_agent_phase_seconds", help, self.phase_seconds.clone());
@@ -129,7 +129,7 @@ impl Metrics {
         let at = seconds(now);
         let state = vec![("state", format!("{:?}", report.state)), ("reason", reason(report))];
         set_only_series(&self.state, &state, at);
-        set_only_series(&self.phase, &vec![("phase", report.phase.clone())], 1);
+        set_only_series(&self.phase, &vec![("phase", phase(report).to_owned())], 1);
         let drifted = report.fault.as_ref().is_some_and(|fault| fault.reason == "ConfigDrift");
         match (drifted, self.config_drift.get()) {
             (true, 0) => drop(self.config_drift.set(at)),
@@ -222,6 +222,17 @@ impl HostLabels {
             None => Self { os: "unsupported".to_owned(), version: String::new() },
         }
     }
+}
+
+/// Returns the phase, also of a target that has no update yet: it is inspected and planned for, which may hang.
+fn phase(report: &NodeReport) -> &str {
+    let desired = (report.desired_config.as_ref(), report.desired_image.as_ref());
+    let is_other = desired != (report.current_config.as_ref(), report.current_image.as_ref());
+    let is_due = report.doing.is_some() || (desired.0.is_some() && (is_other || report.content_changed));
+    if report.phase == "Idle" && report.state == NodeState::Working && is_due {
+        return "Preparing";
+    }
+    &report.phase
 }
 
 /// Keeps one series in a family (MCD-254).

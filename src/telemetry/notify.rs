@@ -115,7 +115,10 @@ fn line(report: &NodeReport) -> String {
     let waits = report.waiting.as_ref().map(|what| format!("; waits for {what}")).unwrap_or_default();
     match report.state {
         NodeState::Done => format!("Done: {config}"),
-        NodeState::Working => format!("Working: {} for {config}{percent}{waits}", report.phase),
+        NodeState::Working => match &report.doing {
+            Some(doing) => format!("Working: {doing}{waits}"),
+            None => format!("Working: {} for {config}{percent}{waits}", report.phase),
+        },
         NodeState::Degraded | NodeState::Unreconcilable => format!("{:?}: {}", report.state, report.reason),
     }
 }

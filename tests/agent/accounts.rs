@@ -33,6 +33,14 @@ fn done(report: &NodeReport) {
     assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{report:#?}");
 }
 
+/// The fields that this host does not get, with the reason.
+fn not_applied(report: &NodeReport) -> Vec<String> {
+    let mut named: Vec<String> =
+        report.not_applied.iter().map(|one| format!("{} {}", one.because.as_str(), one.field)).collect();
+    named.sort();
+    named
+}
+
 fn add(at: &Path, file: &str, line: &str) {
     let path = at.join(file);
     let text = fs::read_to_string(&path).unwrap_or_default();
@@ -85,19 +93,25 @@ async fn keys_follow_account_that_appears() {
     let users = r#"{"users":[{"name":"core","sshAuthorizedKeys":["ssh-ed25519 k1"],"passwordHash":"$6$x"}]}"#;
     let plane = plane(&[("rendered-a", users)]);
     let mut first = agent(at, &plane);
-    done(&after(&mut Box::pin(first.run()), &plane, MINUTE).await);
+    let report = after(&mut Box::pin(first.run()), &plane, MINUTE).await;
+    done(&report);
+    assert_eq!(not_applied(&report), ["host-lacks passwd.users \"core\""], "{report:#?}");
     drop(first);
     let current = fs::read_to_string(at.join("var/lib/machine-config-agent/current.json")).unwrap();
     assert!(current.contains(r#""neverApplied":["passwd.users \"core\""]"#), "{current}");
 
     let mut second = agent(at, &plane);
     let mut run = Box::pin(second.run());
-    done(&after(&mut run, &plane, MINUTE).await);
+    let report = after(&mut run, &plane, MINUTE).await;
+    done(&report);
+    assert_eq!(not_applied(&report), ["host-lacks passwd.users \"core\""], "{report:#?}");
     fs::create_dir_all(at.join("home/core")).unwrap();
     std::os::unix::fs::lchown(at.join("home/core"), Some(1000), Some(1000)).unwrap();
     add(at, "etc/shadow", "core:!:19000:0:99999:7:::");
     add(at, "etc/passwd", "core:x:1000:1000::/home/core:/bin/sh");
-    done(&after(&mut run, &plane, MINUTE).await);
+    let report = after(&mut run, &plane, MINUTE).await;
+    done(&report);
+    assert_eq!(not_applied(&report), Vec::<String>::new(), "{report:#?}");
     let keys = fs::read_to_string(at.join("home/core/.ssh/authorized_keys.d/ignition")).unwrap();
     assert_eq!(keys, "ssh-ed25519 k1\n");
     assert!(fs::read_to_string(at.join("etc/shadow")).unwrap().contains("core:$6$x:19000"));
@@ -164,7 +178,10 @@ async fn imported_accounts_are_neither_made_nor_drift() {
     let plane = plane(&[("rendered-a", passwd)]);
     let mut agent = agent(at, &plane);
     let mut run = Box::pin(agent.run());
-    done(&after(&mut run, &plane, MINUTE).await);
+    let report = after(&mut run, &plane, MINUTE).await;
+    done(&report);
+    let named = ["host-lacks passwd.groups \"staff\"", "host-lacks passwd.users \"app\""];
+    assert_eq!(not_applied(&report), named, "{report:#?}");
     let passwd = fs::read_to_string(at.join("etc/passwd")).unwrap();
     assert!(!passwd.contains("app"), "{passwd}");
     let current = fs::read_to_string(at.join("var/lib/machine-config-agent/current.json")).unwrap();

@@ -84,6 +84,7 @@ async fn account_created_on_host_ends_refusal() {
     assert_eq!((report.state, fault.reason.as_str()), (NodeState::Unreconcilable, "HostNotPrepared"));
     assert!(fault.message.contains("no user \"app\""), "{fault}");
     assert!(!dir.path().join("etc/app.conf").exists(), "nothing was changed");
+    assert!(!plane.requests.borrow().contains(&"drain"), "nothing was drained for it");
 
     let accounts = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000::/:/bin/sh\n";
     fs::write(dir.path().join("etc/passwd"), accounts).unwrap();

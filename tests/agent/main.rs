@@ -47,6 +47,7 @@ mod pulls;
 mod reconcilers_meanwhile;
 mod rollback_kept;
 mod run;
+mod told;
 mod trial;
 mod waits;
 mod workload;

@@ -1,6 +1,7 @@
 //! An update that this host does not let be written: refused before the drain, begun by itself when the host is mended; and one
 //! that turns out so after the drain, whose node takes its workload back.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::Path;
@@ -8,13 +9,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::fake_control_plane::FakeControlPlane;
+use crate::fake_control_plane::seen_before::{SEEN_BEFORE, is_seen_before};
 use crate::plain_host;
 use crate::run::{after, agent};
 use machine_config_agent::control::DrainStatus;
+use machine_config_agent::host::HostError;
 use machine_config_agent::model::{ConfigName, Target};
 use machine_config_agent::report::NodeState;
+use machine_config_agent::update::Fault;
 use machine_config_agent::update::ending::LATER;
 use rustix::fs::{FileType, IFlags, Mode};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 /// Drains for its file, and needs no reboot.
@@ -353,5 +358,56 @@ async fn closed_state_is_refused_before_drain() {
         flags(&dir.path().join(path), IFlags::empty());
         let report = after(&mut run, &plane, LATER * 2).await;
         assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{path}: {report:#?}");
+    }
+}
+
+/// The checkers of the tests count the cases that a plan sees; their reasons and words are those of the errors.
+#[test]
+fn errors_that_a_plan_sees_are_those_of_the_checkers() {
+    let text = include_str!("../../src/observe/obstacles.rs");
+    let mut of_table = BTreeSet::new();
+    for row in text.lines().filter_map(|line| line.strip_prefix("//! | `")) {
+        let cells: Vec<&str> = row.trim_end_matches('|').split('|').map(str::trim).collect();
+        assert_eq!(cells.len(), 3, "{row}");
+        for error in cells[0].split(", ") {
+            let cases = cells[1].split("; ").filter_map(|case| case.split(": ").next());
+            let cases = cases.filter(|case| !case.is_empty());
+            of_table.extend(cases.map(|case| (error.trim_matches('`').to_owned(), case.to_owned())));
+        }
+    }
+    let of_checkers: BTreeSet<_> =
+        SEEN_BEFORE.iter().map(|case| (case.error.to_owned(), case.case.to_owned())).collect();
+    assert_eq!(of_checkers, of_table);
+    let io = |errno: Errno| HostError::io("write", "/etc/a", errno);
+    let malformed = |path: &str| HostError::Malformed {
+        path: path.to_owned(),
+        format: "accounts",
+        cause: "no name".to_owned(),
+    };
+    let failed = |program: &str| HostError::Command { program: program.to_owned(), cause: "1".to_owned() };
+    let late = |object: &str| HostError::Timeout { object: object.to_owned(), seconds: 1 };
+    let kind = HostError::Kind { path: "/etc/a".to_owned(), expected: "a file", found: "a pipe" };
+    for (error, is_seen) in [
+        (io(Errno::ROFS), true),
+        (io(Errno::NOSPC), true),
+        (io(Errno::PERM), true),
+        (io(Errno::NAMETOOLONG), true),
+        (io(Errno::IO), false),
+        (io(Errno::BUSY), false),
+        (kind, true),
+        (HostError::TooLarge { path: "/etc/a".to_owned(), size: 2, limit: 1 }, true),
+        (HostError::UnknownAccount { kind: "user", name: "a".to_owned() }, true),
+        (HostError::Unit { unit: "a.service".to_owned(), cause: "it is masked".to_owned() }, true),
+        (malformed("/etc/passwd"), true),
+        (malformed("/var/lib/machine-config-agent/preimages/1/0.json"), false),
+        (late("the holder of the lock /etc/.pwd.lock"), true),
+        (late("systemd"), false),
+        (failed("/usr/sbin/useradd"), true),
+        (failed("/usr/sbin/usermod"), true),
+        (failed("/usr/sbin/groupadd"), true),
+        (failed("/usr/bin/podman"), false),
+    ] {
+        let fault = Fault::from_error(error.class(), error.reason(), &error, &error.next());
+        assert_eq!(is_seen_before(&fault.reason, &fault.message), is_seen, "{fault}");
     }
 }

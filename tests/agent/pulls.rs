@@ -11,6 +11,7 @@ use machine_config_agent::agent::ExitReason;
 use machine_config_agent::control::DrainStatus;
 use machine_config_agent::host::power::{RebootKind, Rebooting, ShutdownMonitor, Supervised};
 use machine_config_agent::host::{BoxFuture, FailPoints, Host, HostError, Power, Root};
+use machine_config_agent::model::observation::ObservedOs;
 use machine_config_agent::model::{BootId, FaultClass};
 use machine_config_agent::report::NodeState;
 
@@ -109,6 +110,46 @@ async fn image_is_staged_before_drain_is_requested() {
     let seen = seen.borrow();
     assert!(seen.contains(&(false, 0)) && seen.contains(&(true, 1)), "{seen:?}");
     assert!(!seen.contains(&(true, 0)), "{seen:?}");
+}
+
+/// Issue 33: another program drops the staged deployment while the drain is waited for. It is staged again before the reboot, and
+/// the node is drained once.
+#[tokio::test]
+async fn dropped_deployment_is_staged_again_before_reboot() {
+    let dir = tempfile::tempdir().unwrap();
+    plain_host::bare(dir.path());
+    let pulled = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&pulled);
+    let os = Played {
+        pulled: Box::new(move || {
+            counted.set(counted.get() + 1);
+            Box::pin(async { Ok(()) })
+        }),
+        ..Played::running(image("a"))
+    };
+    let seen = Rc::clone(&os.seen);
+    let root = Root::open(dir.path()).unwrap();
+    let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
+    let plane = FakeControlPlane::wanting("rendered-b", Some(image("b")));
+    let why = "the drain controller".to_owned();
+    *plane.drained.borrow_mut() = vec![DrainStatus::Waiting { why }, DrainStatus::Yes];
+    let (drops, is_dropped) = (Rc::clone(&seen), Cell::new(false));
+    let waited_for = Rc::new(move || {
+        let ObservedOs::Deployments { staged, .. } = &mut *drops.borrow_mut() else { panic!() };
+        // Once, and only what is staged.
+        let drops = !is_dropped.get() && staged.take().is_some();
+        is_dropped.set(is_dropped.get() || drops);
+        drops
+    });
+    let plane = FakeControlPlane { waited_for, ..plane };
+    let mut agent = plane.agent(host);
+    let end = tokio::time::timeout(Duration::from_secs(120), Box::pin(agent.run())).await.unwrap();
+    assert_eq!((end.unwrap(), pulled.get()), (ExitReason::Reboot, 2));
+    assert_eq!(seen.borrow().staged().unwrap().image, Some(image("b")));
+    let record = agent.journal().record().unwrap();
+    assert_eq!((record.dropped, record.reboots), (1, 1));
+    // Requested again after the second staging, and answered at once: the node was never given back.
+    assert!(plane.requests.borrow().iter().all(|request| *request == "drain"), "{:?}", plane.requests);
 }
 
 /// A machine that goes down when it is asked to, and takes its services along at once.

@@ -342,7 +342,8 @@ fn unreadable_state_ends_with_5() {
         ("no config", "{\"schemaVersion\": 1, \"image\": null, \"at\": 0, \"machineConfig\": {}}"),
     ] {
         node.put(&target, text);
-        let told = ["/var/lib/machine-config-agent/target.json", "Next: ", "move record.json beside it away"];
+        let told =
+            ["/var/lib/machine-config-agent/target.json", "Next: ", "move record.json out of that directory"];
         refused(&node, damage, &words, 5, &told);
         let ran = node.run(&words);
         assert!(!ran.err.contains("hunter2") && ran.err.matches("target.json").count() <= 2, "{}", ran.err);
@@ -416,7 +417,7 @@ fn two_agents_do_not_work_on_one_host() {
     node.put("good.json", config("rendered-worker-b", &files(&[("/etc/motd", "x")])));
     let lock = std::fs::File::open(node.path(&format!("root/{STATE}/lock"))).unwrap();
     lock.lock().unwrap();
-    let told = ["another machine-config-agent", "lock", "Next: Wait for its end"];
+    let told = ["another machine-config-agent", "lock", "Next: Wait until it exits"];
     refused(&node, "lock", &apply("good.json"), 4, &told);
     lock.unlock().unwrap();
     assert_eq!(node.apply("good.json").code, 0);

@@ -104,6 +104,7 @@ fn each_line_of_update_names_its_config_and_image() {
         "RESTAGED",
         "RESUMED",
         "ROLLED_BACK",
+        "STAGED_DROPPED",
         "TRIAL_FAILED",
         "TRIAL_PASSED",
         "TRIAL_STARTED",
@@ -253,10 +254,10 @@ fn under_journald() {
     assert_eq!(status.code(), Some(3), "{told}");
     for line in [
         " Subject: Fault: HostNotPrepared\n",
-        " Cause: the node can't get to its new config: storage.files \"/etc/taken\": a directory is there, which no config made",
+        " Cause: the node can't reach its new config: storage.files \"/etc/taken\": a directory is there, which no config made",
         " Ends with: another run of `apply`, or the start of the daemon, once the cause is repaired; no retry by itself",
         "move it away, or choose another path",
-        " Next: Correct what is named, on this host",
+        " Next: For storage.files \"/etc/taken\": move it away, or choose another path.",
     ] {
         assert!(told.contains(line), "{line:?} is missing: {told}");
     }

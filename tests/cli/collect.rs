@@ -151,7 +151,7 @@ fn bundle_holds_state_and_no_secret() {
     assert_eq!(std::fs::metadata(&bundle).unwrap().permissions().mode() & 0o777, 0o600);
     let parts = unpacked(&bundle);
     assert_eq!(part(&parts, "status.json")["current"]["config"], "rendered-worker-a");
-    assert_eq!(part(&parts, "history.json").as_array().unwrap().len(), 2);
+    assert_eq!(part(&parts, "history.json")["updates"].as_array().unwrap().len(), 2);
     let differences = part(&parts, "verify.json");
     let drifted = differences["differences"]
         .as_array()
@@ -198,7 +198,7 @@ fn damaged_part_is_named_and_others_are_taken() {
         assert!(unread.iter().any(|one| one == name), "{name}: {unread:?}");
     }
     assert!(err.contains("journal.jsonl: ") && err.contains("the journal is broken"), "{err}");
-    assert_eq!(part(&parts, "history.json").as_array().unwrap().len(), 1);
+    assert_eq!(part(&parts, "history.json")["updates"].as_array().unwrap().len(), 1);
     assert!(std::fs::read_to_string(parts.join("state.txt")).unwrap().contains("record.json"));
     assert!(parts.join("deployments.json").exists() && parts.join("versions.json").exists());
     assert!(!parts.join("build.log").exists(), "nothing was built there");

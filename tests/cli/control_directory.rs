@@ -505,6 +505,14 @@ async fn status_follows_agent_and_reports_its_death() {
         "{}",
         ran.out
     );
+    // A target that is not valid is told without it, too.
+    daemon.put("target.yaml", "config: [\n");
+    let both = status(&daemon);
+    let message = both["duty"]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains("target.yaml is not valid"), "{message}");
+    assert_eq!(both["fault"]["reason"], "AgentNotRunning", "it hides that no agent runs");
+    let text = run_status(&daemon.node, &[]).out;
+    assert_eq!(text.lines().filter(|line| line.starts_with("  why ")).count(), 2, "{text}");
 }
 
 /// A stopped agent is no fault; nor is an absent one where configs are applied manually.

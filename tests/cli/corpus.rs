@@ -2,13 +2,13 @@
 //!
 //! `UPDATE_GOLDENS=1 cargo test --test cli corpus` writes the lines; a review reads the difference.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 
 use crate::corpus_samples::{Sample, covers, fields, samples, title};
 use crate::test_host::{Node, Ran, config, ignition};
-use machine_config_agent::model::fate::{OF_IGNITION, OF_SPEC};
+use machine_config_agent::model::fate::{Fate, OF_IGNITION, OF_SPEC};
 use serde_json::{Value, json};
 
 /// So many documents are there at least.
@@ -89,23 +89,62 @@ fn each_field_of_documents_has_its_line() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A field that no document has would have no line.
+/// Applied where the kernel of the host reports it (`slow fates::found::fips_is_refused_where_kernel_does_not_report_it`).
+const ELSEWHERE: &str = "spec.fips";
+
+/// A field that no document has would have no line, and a fate that no line shows would be a word alone.
 #[test]
-fn each_field_of_table_is_in_a_document() {
-    let leaves: Vec<String> = samples().iter().flat_map(|sample| fields(&sample.config)).collect();
+fn each_row_of_table_has_its_fate_in_a_line() {
     // An entry of a list is `[]` in the table.
-    let general = |leaf: &String| {
+    let general = |leaf: &str| {
         let parts = leaf.split('[').map(|part| part.split_once(']').map_or(part, |(_, rest)| rest));
         parts.collect::<Vec<_>>().join("[]")
     };
-    let all: Vec<String> = leaves.iter().map(general).collect();
-    let is_held = |row: &str| {
+    let mut lines = Vec::new();
+    for sample in samples() {
+        let golden = fs::read_to_string(sample.path.with_extension("fates")).unwrap();
+        let line = |line: &str| {
+            let (leaf, fates) = line.split_once(": ").unwrap();
+            let (plain, with_os) = fates.split_once(" | ").unwrap();
+            (general(leaf), [plain.to_owned(), with_os.to_owned()])
+        };
+        lines.extend(golden.lines().filter(|text| !text.contains(FOREIGN)).map(line));
+    }
+    let is_of = |row: &str, leaf: &str| {
         let whole = row.strip_suffix(".*").unwrap_or(row);
-        all.iter().any(|leaf| {
-            leaf.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        })
+        leaf.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
-    let lacking: Vec<&str> =
-        OF_SPEC.iter().chain(OF_IGNITION).map(|row| row.field).filter(|field| !is_held(field)).collect();
-    assert!(lacking.is_empty(), "{lacking:?}");
+    let mut wrong = Vec::new();
+    for row in OF_SPEC.iter().chain(OF_IGNITION) {
+        let words: BTreeSet<&str> = lines
+            .iter()
+            .filter(|(leaf, _)| is_of(row.field, leaf))
+            .flat_map(|(_, fates)| fates.each_ref())
+            .map(String::as_str)
+            .collect();
+        // Never what another fate is.
+        let (expected, never) = match row.fate {
+            Fate::Applied => ("applied", "named (installation)"),
+            Fate::Installation => ("named (installation)", "applied"),
+            Fate::Refused => ("refused", "applied"),
+        };
+        let is_shown = words.contains(expected) || row.field == ELSEWHERE;
+        if !is_shown || words.contains(never) {
+            wrong.push(format!("{} is {}: {words:?}", row.field, row.fate.as_str()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A document without a fault of its own holds nothing.
+#[test]
+fn each_document_stands_for_its_fault() {
+    let mut seen = std::collections::BTreeSet::new();
+    for Sample { name, fault, .. } in samples() {
+        assert!(
+            fault.len() > 20 && fault.ends_with('.'),
+            "{name}: its first line is `# Fault: ...`: {fault:?}"
+        );
+        assert!(seen.insert(fault.clone()), "{name}: another document has this fault: {fault}");
+    }
 }

@@ -12,6 +12,19 @@ use crate::test_host::Node;
 /// Longest time until a change is in the report. Far above the usual time, far below what a person waits.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Words of each start.
+const WORDS: [&str; 9] = [
+    "daemon",
+    "--directory",
+    "control",
+    "--root",
+    "root",
+    "--os-backend",
+    "none",
+    "--metrics-listen",
+    "127.0.0.1:0",
+];
+
 pub struct Daemon {
     pub node: Node,
     pub child: Child,
@@ -39,27 +52,26 @@ impl Daemon {
         // Not the directory itself: a test may put another one there.
         let root = Root::open(node.dir.path()).unwrap();
         let watch = Watch::new(&root, ["/control/report.json"], []).unwrap();
-        let words = [
-            "daemon",
-            "--directory",
-            "control",
-            "--root",
-            "root",
-            "--os-backend",
-            "none",
-            "--metrics-listen",
-            "127.0.0.1:0",
-        ];
         // A test of names gives all of them itself.
         let named = variables.iter().any(|(name, _)| *name == "NODE_NAME");
         let name = if named { &[][..] } else { &["--node-name", "worker-0"] };
         let log = std::fs::File::create(node.path("log")).unwrap();
-        let words = [&words[..], name, flags].concat();
+        let words = [&WORDS[..], name, flags].concat();
         let mut command = node.command(&words);
         command.envs(variables.iter().copied());
         let mut command = by(command);
         let child = command.stderr(Stdio::from(log)).spawn().unwrap();
         Self { node, child, watch }
+    }
+
+    /// Stops it, and starts it as [`Self::start`] does. The log begins anew.
+    pub fn restart(&mut self) {
+        self.signal(rustix::process::Signal::TERM);
+        self.end(TIMEOUT);
+        let log = std::fs::File::create(self.node.path("log")).unwrap();
+        let mut command = self.node.command(&WORDS);
+        command.args(["--node-name", "worker-0", "--reboot-by", "supervisor"]);
+        self.child = command.stderr(Stdio::from(log)).spawn().unwrap();
     }
 
     /// Sends it a signal.

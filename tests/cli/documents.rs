@@ -6,7 +6,7 @@ use machine_config_agent::model::yaml;
 use serde_json::{Value, json};
 
 use crate::daemon_process::Daemon;
-use crate::document_samples::{Document, Expect, documents};
+use crate::document_samples::{Document, Expect, PINNED_SETS, documents};
 use crate::firstboot::Running;
 use crate::test_host::{Node, QUIET, Ran, config, files, ignition};
 
@@ -32,7 +32,9 @@ fn documents_have_one_answer_in_each_verb() {
     let node = Node::new();
     node.put("none.json", config("none", &ignition(json!({}))));
     let before = node.listing("root");
-    for Document { expect, text, .. } in configs() {
+    for document in configs() {
+        let is_of_installation = document.is_of_installation() || document.text.contains("fips: true");
+        let Document { expect, text, .. } = document;
         node.put("a.yaml", &text);
         let json = ["--output", "json"];
         let on_host = |words: &[&str]| answer(&node.run(&[words, &ON_HOST, &json].concat()));
@@ -44,7 +46,7 @@ fn documents_have_one_answer_in_each_verb() {
             // This host may refuse it, the document is right.
             assert!([0, 2, 3].contains(&planned.0), "{planned:?}: {text}");
             assert_eq!((planned.0 == 3, &planned.1), (verified.0 == 3, &verified.1), "{text}");
-            assert!([0, 2].contains(&between.0) || between.0 == 3, "{between:?}: {text}");
+            assert_eq!(between.0, if is_of_installation { 3 } else { 0 }, "{between:?}: {text}");
             continue;
         };
         for (verb, (code, fields)) in [("plan", &planned), ("verify", &verified), ("plan --from", &between)] {
@@ -55,6 +57,91 @@ fn documents_have_one_answer_in_each_verb() {
         assert!(applied.code == planned.0 && applied.err.contains(field), "{}: {text}", applied.err);
         assert_eq!(node.listing("root"), before, "{text}");
     }
+}
+
+/// A policy beside the config: from a file, as in a control directory.
+#[test]
+fn policies_have_the_same_answer_in_plan() {
+    let node = Node::new();
+    node.put("a.json", config("a", &ignition(json!({}))));
+    let policies: Vec<_> = documents().into_iter().filter(|one| one.kind == "MachineConfiguration").collect();
+    assert!(policies.len() > 5);
+    for Document { expect, text, .. } in policies {
+        node.put("policy.yaml", &text);
+        let words = ["plan", "--from", "a.json", "--to", "a.json", "--policy", "policy.yaml", "-o", "json"];
+        let (code, fields) = answer(&node.run(&words));
+        let Some(field) = expect.refused_in_file() else {
+            assert_eq!((code, fields.len()), (0, 0), "{fields:?}: {text}");
+            continue;
+        };
+        assert!([3, 4].contains(&code) && fields.contains(field), "{code}: {fields:?}: {text}");
+        let allowed = node.run(&[&words[..], &["--allow-unknown-fields"]].concat());
+        let is_unknown = matches!(expect, Expect::Unknown(_));
+        let is_named = allowed.out.contains("unknown-field") && allowed.out.contains(field);
+        assert_eq!((allowed.code == 0, is_named), (is_unknown, is_unknown), "{}: {text}", allowed.out);
+    }
+}
+
+/// Nodes read them in a cluster alone: in a file the kind is named, whatever is in it.
+#[test]
+fn pinned_sets_beside_config_are_named() {
+    let node = Node::new();
+    for (_, spec) in PINNED_SETS {
+        let set = format!(
+            "{{apiVersion: machineconfiguration.openshift.io/v1, kind: PinnedImageSet, metadata: {{name: a}}, spec: {spec}}}"
+        );
+        node.put("a.yaml", format!("{}\n---\n{set}\n", config("a", &ignition(json!({})))));
+        for verb in [["plan", "--to"], ["verify", "--config"]] {
+            let ran = node.run(&[&verb[..], &["a.yaml", "--output", "json"], &ON_HOST].concat());
+            let document: Value = serde_json::from_str(&ran.out).unwrap();
+            let named = document["notApplied"].as_array().unwrap();
+            let is_named = named
+                .iter()
+                .any(|one| one["because"] == "other-kind" && one.to_string().contains("PinnedImageSet"));
+            assert!(ran.code == 0 && is_named, "{verb:?}: {}: {document}: {spec}", ran.code);
+        }
+    }
+}
+
+/// An image by tag and digest is one by digest, wherever a person gives it.
+#[tokio::test(flavor = "current_thread")]
+async fn tag_beside_digest_is_accepted_everywhere() {
+    let (by_tag, digest) = ("r.test:5000/os:4.17", "a".repeat(64));
+    let image = format!("{by_tag}@sha256:{digest}");
+    let node = Node::new();
+    node.put("a.json", config("a", &ignition(json!({}))));
+    let files = ["plan", "--from", "a.json", "--to", "a.json"];
+    let on_host = |verb: &[&'static str], last: &[&'static str]| [verb, &ON_HOST[..], last].concat();
+    for words in [
+        [&files[..], &["--to-image"]].concat(),
+        [&files[..], &["--from-image"]].concat(),
+        on_host(&["plan", "--to", "a.json"], &["--to-image"]),
+        on_host(&["apply", "--yes", "--to", "a.json"], &["--to-image"]),
+        vec!["stateroot", "inspect"],
+        vec!["stateroot", "prepare", "--plan", "--version", "1"],
+        vec!["seed", "containerfile", "--config", ".", "--image"],
+    ] {
+        let said = |image: &str| {
+            let ran = node.run(&[&words[..], &[image]].concat());
+            (ran.code, ran.out + &ran.err)
+        };
+        let (code, text) = said(by_tag);
+        assert!(code != 0 && text.contains("it is not named by digest"), "{words:?}: {code}: {text}");
+        // Of a host without image mode, or of a directory without a seed's config, each says something else.
+        let (code, text) = said(&image);
+        assert!(!text.contains("is refused"), "{words:?}: {code}: {text}");
+        let is_done = words.starts_with(&files) && words.ends_with(&["--to-image"]);
+        assert_eq!(code == 0, is_done, "{words:?}: {text}");
+    }
+    let mut daemon = Daemon::start(node);
+    daemon.put("machineconfigs/a.yaml", &config("a", &ignition(json!({}))));
+    daemon.put("target.yaml", &format!("config: a\nimage: {by_tag}\n"));
+    let says = |words: &'static str| {
+        move |report: &Value| report["reason"].as_str().is_some_and(|reason| reason.contains(words))
+    };
+    daemon.until("the tag alone", says("it is not named by digest")).await;
+    daemon.put("target.yaml", &format!("config: a\nimage: {image}\n"));
+    daemon.until("the host boots no images", says("does not boot images")).await;
 }
 
 /// Ignition has left the document; what is refused waits with its field on the console, the rest is done.
@@ -118,12 +205,21 @@ async fn documents_have_the_same_answer_in_daemon() {
 #[test]
 fn documents_that_machine_config_daemon_committed_are_taken_over() {
     // It had them from the API server, which checks names and versions.
-    for Document { expect, text, .. } in configs().into_iter().filter(|one| one.text.contains("name: 50-a")) {
+    for document in configs().into_iter().filter(|one| one.text.contains("name: 50-a")) {
+        // This host's line is as these say; of disks it shows nothing.
+        let is_of_installation =
+            document.is_of_installation() && document.text.contains("kernelArguments: {should");
+        let Document { expect, text, .. } = document;
         let node = Node::new();
         node.put("root/etc/machine-config-daemon/currentconfig", yaml::tree(&text).unwrap().to_string());
         node.put("root/etc/machine-config-daemon/currentimage", "");
         node.put("new.json", config("rendered-worker-new", &files(&[("/etc/new", "new")])));
         let planned = node.plan("new.json");
+        if is_of_installation {
+            let told = planned.out + &planned.err;
+            assert!(planned.code == 3 && told.contains("installed"), "{told}: {text}");
+            continue;
+        }
         assert_eq!(planned.code, 0, "{}{}: {text}", planned.out, planned.err);
         if let Expect::Refused(field) = expect {
             // An entry is named as in refusals, and not by its place in the document.

@@ -311,6 +311,69 @@ fn state_of_copied_machine_is_dropped() {
     }
 }
 
+/// An image that was built with `apply`, and without `--into-image`: the state in it and MCD's files are not this host's.
+#[test]
+fn state_of_image_is_dropped() {
+    let node = Node::new();
+    node.put("root/dev/console", "");
+    node.commit("rendered-worker-a.json", &files(&[("/etc/app.conf", "a")]));
+    in_image(&node);
+    let ran = node.run(&WORDS);
+    assert_eq!((ran.code, node.path(FILE).exists()), (0, false), "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("came with the image, which had rendered-worker-a"), "{}", ran.err);
+    assert!(ran.out.contains("the first boot is complete"), "{}", ran.out);
+    for state in ["current.json", "record.json"] {
+        assert!(!node.path(&format!("root/{STATE}/{state}")).exists(), "{state}");
+    }
+}
+
+/// An open update without a committed config may be the first one of this host, by an agent that did not write down which machine it is:
+/// its originals are all that brings the host back.
+#[test]
+fn open_update_of_unknown_machine_keeps_its_originals() {
+    let node = Node::new();
+    node.put("root/dev/console", "");
+    leave_open(&node);
+    let machine = node.path(&format!("root/{STATE}/machine.json"));
+    assert!(!machine.exists() || std::fs::remove_file(machine).is_ok());
+    in_image(&node);
+    let ran = node.run(&WORDS);
+    assert!(!ran.err.contains("Dropped the state"), "{}", ran.err);
+    assert!(ran.err.contains("Resuming update"), "{}", ran.err);
+}
+
+/// Makes `/etc` that of the image, and the machine another one that provisions itself.
+fn in_image(node: &Node) {
+    let copied = std::process::Command::new("cp")
+        .args(["-a", &node.text("root/etc"), &node.text("root/usr/etc")])
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    node.put("root/etc/machine-id", "5a4db0c5a4db0c5a4db0c5a4db0c5a4d\n");
+    node.put("root/proc/sys/kernel/random/boot_id", "0f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f1\n");
+    node.put(FILE, config("rendered-worker-b", &empty()));
+}
+
+/// A person's update before the first boot: it is of this host, and no build left it.
+#[test]
+fn update_of_this_machine_stays() {
+    let node = Node::new();
+    node.put("root/dev/console", "");
+    node.put("root/etc/machine-id", "5a4db0c5a4db0c5a4db0c5a4db0c5a4d\n");
+    leave_open(&node);
+    node.put(FILE, config("rendered-worker-b", &empty()));
+    let ran = node.run(&WORDS);
+    assert!(!ran.err.contains("Dropped the state"), "{}", ran.err);
+}
+
+/// Leaves the reboot of an update to somebody.
+fn leave_open(node: &Node) {
+    node.put("rendered-worker-a.json", config("rendered-worker-a", &files(&[("/opt/app.conf", "a")])));
+    let words = [&crate::test_host::apply("rendered-worker-a.json")[..9], &["--no-reboot", "--yes"]].concat();
+    let ran = node.run(&words);
+    assert!(ran.code == 0 && ran.out.contains("has to reboot"), "{}{}", ran.out, ran.err);
+}
+
 /// A file that somebody left on a host of the same machine-id and name takes nothing back.
 #[test]
 fn state_of_this_machine_stays() {

@@ -123,6 +123,25 @@ fn policy_in_file_of_config_is_read_where_it_is_named() {
     );
 }
 
+/// What a person lets pass is named by the run as by its plan, and applied without it.
+#[test]
+fn unknown_fields_that_are_let_pass_are_named_by_the_run() {
+    let node = Node::new();
+    let spec = ignition(json!({"storage": {"files": [{"path": "/etc/a", "mod": 420}]}, "storge": {}}));
+    node.put("a.json", config("rendered-a", &spec));
+    let refused = node.apply("a.json");
+    assert!(refused.code == 4 && refused.err.contains("storge"), "{}: {}", refused.code, refused.err);
+    assert!(!node.path("root/etc/a").exists());
+    let ran = node.run(&[&apply("a.json")[..], &["--allow-unknown-fields"]].concat());
+    let text = ran.out + &ran.err;
+    for name in ["spec.config.storge", "spec.config.storage.files[0].mod"] {
+        assert!(ran.code == 0 && text.contains(name), "{}: {text}", ran.code);
+    }
+    assert!(node.path("root/etc/a").exists());
+    let status = node.run(&["status", "--root", "root", "--output", "json"]);
+    assert_eq!(status.out.matches("unknown-field").count(), 2, "{}{}", status.out, status.err);
+}
+
 /// Standard input by each of its names, a pipe of the shell and a link are a file like another, for a plan and for a run.
 #[test]
 fn standard_input_pipe_and_link_are_applied() {

@@ -259,6 +259,32 @@ fn image_of_mcd_by_tag_is_kept_for_mcd() {
     assert_eq!(node.read(IMAGE), "");
 }
 
+/// On a host without an OS each field of the OS is named, whatever image MCD has beside it.
+#[test]
+fn fields_of_os_are_named_beside_each_image_of_mcd() {
+    let digest = format!("quay.io/os@sha256:{}", "1".repeat(64));
+    for image in ["", "quay.io/os:tag", &digest] {
+        let mut spec = with(true, Vec::new());
+        spec["extensions"] = json!(["usbguard"]);
+        spec["kernelType"] = json!("realtime");
+        spec["osImageURL"] = json!(digest);
+        let node = left_by_mcd(&spec, image);
+        let none = ["--root", "root", "--os-backend", "none"];
+        let (verified, status) = (verify(&node), node.run(&[&["status"][..], &none].concat()));
+        for field in ["spec.extensions: ", "spec.kernelType: ", "spec.osImageURL: "] {
+            assert!(verified.out.contains(field), "{image} {field}: {}", verified.out);
+            assert!(status.out.contains(field), "{image} {field}: {}", status.out);
+            let planned = plan(&node);
+            assert_eq!(planned.code, 0, "{image}: {}", planned.err);
+            assert!(
+                image != "quay.io/os:tag" || planned.out.contains(field),
+                "{image} {field}: {}",
+                planned.out
+            );
+        }
+    }
+}
+
 /// The storage of the opaque origin that can be read is still not changed but by an installation.
 #[test]
 fn storage_of_opaque_origin_is_compared_as_far_as_it_is_read() {
@@ -369,7 +395,7 @@ fn edited_file_with_same_name_is_applied() {
     assert_eq!((ran.code, node.read("root/etc/motd").as_str()), (0, "2"), "{}{}", ran.out, ran.err);
     let history = node.run(&["history", "--output", "json", "--root", "root"]);
     let history: Value = serde_json::from_str(&history.out).unwrap();
-    assert_eq!(history.as_array().map(Vec::len), Some(2), "{history:#}");
+    assert_eq!(history["updates"].as_array().map(Vec::len), Some(2), "{history:#}");
 
     // Written in another form, with other metadata: nothing is begun.
     let before = node.listing(&format!("root/{STATE}"));
@@ -381,7 +407,8 @@ fn edited_file_with_same_name_is_applied() {
     let ran = node.apply("a.json");
     assert_eq!(ran.code, 0, "{}", ran.err);
     let history = node.run(&["history", "--output", "json", "--root", "root"]);
-    assert_eq!(serde_json::from_str::<Value>(&history.out).unwrap().as_array().map(Vec::len), Some(2));
+    let history: Value = serde_json::from_str(&history.out).unwrap();
+    assert_eq!(history["updates"].as_array().map(Vec::len), Some(2));
     let unlocked = |mut listing: std::collections::BTreeMap<String, String>| {
         listing.retain(|path, _| path.ends_with(".json"));
         listing

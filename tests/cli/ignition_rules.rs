@@ -31,7 +31,7 @@ const OURS: [(&str, &str); 20] = [
     ("which Ignition before 2.27 refuses", "hosts of today have an older one"),
     ("its id must be 0 to", "chown(2) would refuse it"),
     ("a crypt(3) hash", "a colon would end the field of /etc/shadow"),
-    ("its source is no data URL (\"\")", "an empty source; no data URL for the Machine Config Operator"),
+    ("its source is not a data URL (\"\")", "an empty source; no data URL for the Machine Config Operator"),
     ("longer than 4095 bytes", "the kernel takes no longer path"),
     ("can't be unpacked", "Ignition fails on the machine"),
 ];

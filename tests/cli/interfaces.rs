@@ -166,20 +166,10 @@ fn closed(node: &Node, words: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn completions_and_pages_know_every_verb() {
     let node = Node::new();
-    for (shell, verb) in [("bash", "collect)"), ("zsh", "'collect:"), ("fish", "-a \"collect\"")] {
+    for (shell, verb) in [("bash", " collect "), ("zsh", "'collect:"), ("fish", "-a \"collect\"")] {
         let ran = node.run(&["completions", shell]);
         assert!(ran.code == 0 && ran.out.contains(verb), "{shell}: {}", ran.out);
     }
-    node.put("script", node.run(&["completions", "bash"]).out);
-    let bash = "set -u; . ./script; COMP_WORDS=(machine-config-agent col); COMP_CWORD=1; f=$(complete -p machine-config-agent); f=${f#*-F }; ${f%% *} machine-config-agent col machine-config-agent; echo ${COMPREPLY[*]}";
-    let completed =
-        std::process::Command::new("bash").args(["-c", bash]).current_dir(node.dir.path()).output().unwrap();
-    assert_eq!(
-        String::from_utf8_lossy(&completed.stdout),
-        "collect\n",
-        "{}",
-        String::from_utf8_lossy(&completed.stderr)
-    );
     std::fs::create_dir(node.path("man")).unwrap();
     assert_eq!(node.run(&["man", "--directory", "man"]).code, 0);
     let mut expected = BTreeSet::from(["machine-config-agent.8".to_owned()]);
@@ -192,6 +182,7 @@ fn completions_and_pages_know_every_verb() {
     // None refers to a page that is not there.
     for page in &pages {
         let text = node.read(&format!("man/{page}")).replace("\\-", "-");
+        let text = text.replace("\\fB", "").replace("\\fR", "");
         let referred = text.split_whitespace().filter_map(|word| word.strip_suffix("(8)"));
         let missing: Vec<_> = referred.filter(|name| !pages.contains(&format!("{name}.8"))).collect();
         assert_eq!(missing, [""; 0], "{page}");
@@ -208,6 +199,40 @@ fn completions_and_pages_know_every_verb() {
     assert!(ran.code == 2 && ran.err.contains("there is no command none"), "{}", ran.err);
     let ran = node.run(&["man", "--directory", "none"]);
     assert!(ran.code == 4 && ran.err.contains("--directory"), "{}", ran.err);
+}
+
+/// A page lists the codes that its verb ends with, as the help and the reference have them, and leads to the page above it.
+#[test]
+fn pages_list_codes_of_their_verbs() {
+    let node = Node::new();
+    let codes = |page: &str| -> Vec<String> {
+        let (_, section) = page.split_once(".SH \"EXIT STATUS\"").unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("\\fB")?.strip_suffix("\\fR"));
+        rows.map(str::to_owned).collect()
+    };
+    let page = |words: &[&str]| node.run(&[&["man"], words].concat()).out;
+    let all = codes(&page(&[]));
+    assert_eq!(all, ["0", "1", "2", "3", "4", "5", "102-105", "133"]);
+    let reference = std::fs::read_to_string("docs/reference.md").unwrap();
+    let (_, table) = reference.split_once("## Exit status").unwrap();
+    let (table, _) = table.split_once("\n\nA config").unwrap();
+    let rows: Vec<String> =
+        table.lines().skip(4).map(|row| row[2..].split_once(" |").unwrap().0.to_owned()).collect();
+    assert_eq!(rows.iter().map(|row| row.replace(" to ", "-")).collect::<Vec<_>>(), all);
+    let help = node.run(&["--help"]).out;
+    for code in
+        ["0 done", "1 differences", "2 usage", "3 config refused", "4 failed", "5 the agent's own state"]
+    {
+        assert!(help.contains(code), "{code}: {help}");
+    }
+    assert_eq!(codes(&page(&["history"])), ["0", "2", "3", "4", "5"]);
+    assert_eq!(codes(&page(&["verify"])), ["0", "1", "2", "3", "4", "5"]);
+    for verb in ["daemon", "apply", "firstboot", "plan", "status", "collect"] {
+        let page = page(&[verb]);
+        let reboots = page.contains("\\-\\-reboot\\-by\\fR \\fI");
+        assert_eq!(codes(&page).contains(&"133".to_owned()), reboots, "{verb}");
+        assert!(page.ends_with(".SH \"SEE ALSO\"\n\\fBmachine\\-config\\-agent\\fR(8)\n"), "{page}");
+    }
 }
 
 /// The commit is named where it is known: a debug build knows it from `MCA_COMMIT` alone (build.rs).

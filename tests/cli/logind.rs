@@ -95,27 +95,33 @@ impl Manager {
     async fn prepare_for_shutdown(emitter: &SignalEmitter<'_>, start: bool) -> zbus::Result<()>;
 }
 
+/// Starts a bus at the path where a host has it; returns its address.
+pub fn start_bus(root: &Path) -> (Child, String) {
+    let socket = root.join("run/dbus/system_bus_socket");
+    std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    let config = root.join("run/dbus/bus.conf");
+    let text = format!(
+        "<busconfig><listen>unix:path={}</listen><auth>EXTERNAL</auth>\
+         <policy context=\"default\"><allow send_destination=\"*\" eavesdrop=\"false\"/>\
+         <allow receive_sender=\"*\"/><allow own=\"*\"/><allow user=\"*\"/></policy></busconfig>",
+        socket.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut daemon = Command::new("dbus-daemon")
+        .arg(format!("--config-file={}", config.display()))
+        .args(["--nofork", "--nopidfile", "--nosyslog", "--print-address"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut address = String::new();
+    BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut address).unwrap();
+    (daemon, address)
+}
+
 impl Logind {
     /// Starts the bus at the path where a host has it, and logind on it.
     pub async fn start(root: &Path, blocks: Vec<Row>, comes: Vec<Comes>) -> Self {
-        let socket = root.join("run/dbus/system_bus_socket");
-        std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
-        let config = root.join("run/dbus/bus.conf");
-        let text = format!(
-            "<busconfig><listen>unix:path={}</listen><auth>EXTERNAL</auth>\
-             <policy context=\"default\"><allow send_destination=\"*\" eavesdrop=\"false\"/>\
-             <allow receive_sender=\"*\"/><allow own=\"*\"/><allow user=\"*\"/></policy></busconfig>",
-            socket.display()
-        );
-        std::fs::write(&config, text).unwrap();
-        let mut daemon = Command::new("dbus-daemon")
-            .arg(format!("--config-file={}", config.display()))
-            .args(["--nofork", "--nopidfile", "--nosyslog", "--print-address"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut address = String::new();
-        BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut address).unwrap();
+        let (daemon, address) = start_bus(root);
         let state = Arc::new(Mutex::new(State { blocks, preparing: false, comes }));
         let (tell, asked) = watch::channel(vec![]);
         let manager = Manager { state: Arc::clone(&state), asked: tell };

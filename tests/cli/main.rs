@@ -15,6 +15,8 @@
     reason = "tests: they stop at the first surprise, and look at files and processes from outside"
 )]
 
+#[path = "../support/access_list.rs"]
+mod access_list;
 #[path = "../support/corpus.rs"]
 mod corpus_samples;
 #[path = "../support/documents.rs"]
@@ -29,14 +31,23 @@ mod ran;
 mod refused_samples;
 #[path = "../support/rendered.rs"]
 mod rendered;
+#[path = "../support/schemas.rs"]
+mod schema_files;
+#[path = "../support/shells.rs"]
+mod shells;
 #[path = "../support/test_host.rs"]
 mod test_host;
 
+mod access_lists;
+mod accounts_left;
+mod agent_states;
 mod architecture;
+mod attributes;
 mod back;
 mod bad_input;
 mod catalog;
 mod collect;
+mod completions;
 mod conformance;
 mod control_directory;
 mod corpus;
@@ -58,10 +69,12 @@ mod old_records;
 mod opened;
 mod packages;
 mod places;
+mod plan_accounts;
 mod plan_agrees;
 mod plan_companions;
 mod plan_current;
 mod plan_flags;
+mod plan_foreign;
 mod plan_groups;
 mod plan_labels;
 mod plan_left;
@@ -71,14 +84,20 @@ mod plan_open;
 mod plan_own;
 mod plan_take_over;
 mod plan_units;
+mod plan_waiting;
 mod plan_ways;
 mod reboot;
 mod refused_documents;
+mod schemas;
 mod seed;
 mod server_manifests;
 mod service;
 mod setup;
+mod state_daemon;
 mod state_files;
 mod table;
+mod terminal;
 mod unchanged;
+mod verdicts;
 mod verify_image;
+mod versions;

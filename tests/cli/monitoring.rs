@@ -60,13 +60,60 @@ fn check_alert(name: &str, rule: &Value) {
     for field in ["summary", "description"] {
         assert!(text(rule, &format!("/annotations/{field}")).ends_with('.'), "{name}: {field}");
     }
-    let (_, runbook) = text(rule, "/annotations/runbook_url").split_once("/blob/main/").unwrap();
-    let (path, anchor) = runbook.split_once('#').unwrap();
+    let runbook = text(rule, "/annotations/runbook_url");
+    // A series with a reason leads to the section of that reason: each has one (`docs.rs`), of its name.
+    let has_reason = words(expression).any(|word| word == "mcd_state");
+    assert_eq!(runbook.ends_with(REASON), has_reason, "{name}: {runbook}");
+    check_link(name, &runbook.replace(REASON, "/docs/troubleshoot.md#configdrift"));
+}
+
+/// The anchor of the reason of an alert.
+const REASON: &str = "/docs/troubleshoot.md#{{ $labels.reason | toLower }}";
+
+/// A link leads to a heading of a document.
+fn check_link(name: &str, url: &str) {
+    let (_, link) = url.split_once("/blob/main/").unwrap_or_else(|| panic!("{name}: {url}"));
+    let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
     let document = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{name}: {path}: {error}"));
     let headings = document.lines().filter(|line| line.starts_with('#'));
     let mut anchors =
         headings.map(|line| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-"));
-    assert!(anchors.any(|heading| heading == anchor), "{name}: {path} has no heading {anchor}");
+    assert!(
+        anchor.is_empty() || anchors.any(|heading| heading == anchor),
+        "{name}: {path} has no heading {anchor}"
+    );
+}
+
+/// A number on the dashboard says by its color whether it is well, and leads to what to do.
+#[test]
+fn numbers_of_dashboard_have_thresholds_and_links() {
+    let dashboard = dashboard();
+    let mut numbers = 0;
+    for panel in each(&dashboard, "/panels") {
+        let title = text(panel, "/title");
+        each(panel, "/links").for_each(|link| check_link(title, text(link, "/url")));
+        if text(panel, "/type") != "stat" {
+            continue;
+        }
+        numbers += 1;
+        assert_eq!(text(panel, "/fieldConfig/defaults/color/mode"), "thresholds", "{title}");
+        assert_eq!(text(panel, "/options/colorMode"), "background", "{title}");
+        let steps: Vec<&Value> = each(panel, "/fieldConfig/defaults/thresholds/steps").collect();
+        // Grafana takes the first step for all below the second.
+        assert!(steps.len() > 1 && steps[0]["value"].is_null(), "{title}: {steps:?}");
+        let values: Vec<f64> = steps[1..].iter().map(|step| step["value"].as_f64().unwrap()).collect();
+        assert!(
+            values.is_sorted() && steps.iter().all(|step| step["color"].is_string()),
+            "{title}: {steps:?}"
+        );
+        assert!(each(panel, "/links").next().is_some(), "{title} leads nowhere");
+    }
+    assert!(numbers >= 6, "{numbers}");
+}
+
+fn dashboard() -> Value {
+    let maps = file(&manifests().join("components/controller-monitoring/dashboard.yaml"));
+    documents(text(&maps[0], "/data/machine-config.json"), "dashboard").remove(0)
 }
 
 /// The job that the alerts name is the one that the `PodMonitor` makes, and its port is the Deployment's.
@@ -88,9 +135,7 @@ fn pods_are_scraped_under_name_in_alerts() {
 
 #[test]
 fn dashboard_shows_existing_metrics() {
-    let maps = file(&manifests().join("components/controller-monitoring/dashboard.yaml"));
-    let dashboard = text(&maps[0], "/data/machine-config.json");
-    let dashboard = documents(dashboard, "dashboard").remove(0);
+    let dashboard = dashboard();
     let panels: Vec<&Value> = each(&dashboard, "/panels").collect();
     let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
     assert_eq!(ids.len(), panels.len(), "ids are unique");

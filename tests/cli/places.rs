@@ -216,6 +216,55 @@ fn directory_that_is_closed_is_filled_by_next_update() {
     node.commit("rendered-b.json", &both);
 }
 
+/// Returns the commands of an advice, run by a shell in the root.
+fn follow(node: &Node, advice: &str) {
+    let commands = advice.replace(" /etc/", " root/etc/");
+    let ran = std::process::Command::new("sh").args(["-ec", &commands]).current_dir(node.dir.path()).status();
+    assert!(ran.unwrap().success(), "{commands}");
+}
+
+/// Somebody opened a directory that the config lists, by its mode or with setfacl(1): an update of its own would change nothing there, so
+/// the advice makes it again as the config has it.
+#[test]
+fn listed_directory_that_somebody_opened_is_made_again_by_the_advice() {
+    let has_setfacl = std::process::Command::new("setfacl").arg("--version").output().is_ok();
+    for (mode, open) in [
+        (0o755, "chmod 0775 root/etc/e1"),
+        (0o755, "setfacl -m u:1500:rwx root/etc/e1"),
+        (0o700, "setfacl -m u:1500:rwx root/etc/e1"),
+        (0o750, "chmod 0777 root/etc/e1; setfacl -m u:1500:rwx root/etc/e1"),
+        (0o711, "chown 1500 root/etc/e1; setfacl -m g:1500:rwx root/etc/e1"),
+    ] {
+        if open.contains("setfacl") && !has_setfacl {
+            ran::not_run("listed_directory_that_somebody_opened_is_made_again_by_the_advice", "setfacl");
+            continue;
+        }
+        let of = |text: &str| {
+            ignition(
+                json!({"storage": {"directories": [{"path": "/etc/e1", "mode": mode, "user": {"id": 0}}],
+                "files": [{"path": "/etc/e1/f", "mode": 0o644, "contents": {"source": format!("data:,{text}")}}]}}),
+            )
+        };
+        let node = Node::new();
+        node.commit("rendered-a.json", &of("x"));
+        follow(&node, &open.replace("root/etc/", "/etc/"));
+        node.put("b.json", config("rendered-b", &of("y")));
+        let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
+        let both = format!("{open}: {}{}", text(&planned), text(&applied));
+        assert_eq!((planned.code, applied.code), (3, 3), "{both}");
+        let (_, advice) = planned
+            .out
+            .split_once("make it again as the config has it: ")
+            .unwrap_or_else(|| panic!("{both}"));
+        follow(&node, advice.lines().next().unwrap());
+        let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
+        let both = format!("{open} {advice}: {}{}", text(&planned), text(&applied));
+        assert_eq!((planned.code, applied.code), (0, 0), "{both}");
+        let verified = node.run(&["verify", "--root", "root", "--os-backend", "none"]);
+        assert_eq!(verified.code, 0, "{both}{}", verified.out);
+    }
+}
+
 /// A path that is immutable, until the end.
 pub struct Flagged(std::path::PathBuf);
 

@@ -182,3 +182,87 @@ fn home_with_dot_is_plain_home() {
     let verified = node.run(&["verify", "--root", "root", "--os-backend", "none"]);
     assert_eq!(verified.code, 0, "{}", verified.out);
 }
+
+/// useradd, usermod and groupadd refuse to write a control character: the line is named before anything is touched. What they do not
+/// write anew is in no way.
+#[test]
+fn control_characters_in_databases_have_one_answer() {
+    let bob = |more: Value| {
+        let mut user = json!({"name": "bob"});
+        user.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        passwd(json!({"users": [user]}))
+    };
+    let targets = [
+        core_in(&["wheel"]),
+        passwd(json!({"users": [{"name": "core", "gecos": "Core"}]})),
+        passwd(json!({"users": [{"name": "core", "passwordHash": "$6$a$b"}]})),
+        bob(json!({"groups": ["wheel"]})),
+        passwd(json!({"groups": [{"name": "new"}]})),
+    ];
+    let (mut refused, mut taken) = (0, 0);
+    for (number, target) in targets.iter().enumerate() {
+        for database in ["passwd", "group", "gshadow", "shadow"] {
+            for (mark, at) in [("\r", "all"), ("\u{c}", "first"), ("\t", "last"), ("\0", "open")] {
+                let case = format!("target {number} {database} {mark:?} {at}");
+                if is_refused_with_mark(target, (database, mark, at), &case) {
+                    refused += 1;
+                } else {
+                    taken += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 25 && taken > 25, "{refused} {taken}");
+}
+
+fn is_refused_with_mark(target: &Value, (database, mark, at): (&str, &str, &str), case: &str) -> bool {
+    let groups = "root:x:0:\ncore:x:1000:\nwheel:x:10:ann\n";
+    let node = host(groups, "root:*::\ncore:!::\nwheel:!::ann\n", "");
+    let path = format!("root/etc/{database}");
+    node.put(&path, marked(&node.read(&path), mark, at));
+    node.put("b.json", config("rendered-b", target));
+    let before = node.listing("root/etc");
+    let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
+    let text = format!("{case}: {}{}{}", planned.out, planned.err, applied.err);
+    assert_eq!(planned.code, applied.code, "{text}");
+    if planned.code == 0 {
+        return false;
+    }
+    assert_eq!(planned.code, 3, "{text}");
+    assert_eq!(node.listing("root/etc"), before, "{case}: it was touched");
+    let words = if planned.out.contains("is not valid") {
+        ["/etc/shadow", "pwck"]
+    } else {
+        [" in line ", "grep -naP"]
+    };
+    assert!(words.iter().all(|word| planned.out.contains(*word)), "{text}");
+    true
+}
+
+fn marked(text: &str, mark: &str, at: &str) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let last = lines.len() - 1;
+    match at {
+        "first" => lines[0] += mark,
+        "all" => lines.iter_mut().for_each(|line| *line += mark),
+        _ => lines[last] += mark,
+    }
+    lines.join("\n") + if at == "open" { "" } else { "\n" }
+}
+
+/// shadow-utils makes a line of a split group for the account: it goes with the membership.
+#[test]
+fn line_that_was_made_for_member_goes_with_it() {
+    let groups = "root:x:0:\ncore:x:1000:\nwheel:x:10:ann\nadm:x:30:\n";
+    let node = host(groups, "root:*::\ncore:!::\nwheel:!::ann\nadm:!::\n", "MAX_MEMBERS_PER_GROUP 1\n");
+    node.commit("rendered-a.json", &core_in(&["wheel"]));
+    let split = node.read("root/etc/group");
+    assert_eq!(split.matches("wheel:x:10:").count(), 2, "{split}");
+    is_applied(&node, "none.json", "none");
+    let left = node.read("root/etc/group");
+    let mut lines: Vec<&str> = left.lines().collect();
+    let mut expected: Vec<&str> = groups.lines().collect();
+    lines.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(lines, expected);
+}

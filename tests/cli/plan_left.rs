@@ -128,3 +128,148 @@ fn links_of_unit_that_lost_its_install_section_go_with_next_update() {
         verify().out
     );
 }
+
+/// The plan lists the directories that go, and no other one: what a person, another program or a link of a unit holds stays.
+#[test]
+fn directories_that_stay_are_not_listed_as_removed() {
+    let unit = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
+    let spec = ignition(json!({
+        "systemd": {"units": [{"name": "x.service", "enabled": true, "contents": unit,
+            "dropins": [{"name": "a.conf", "contents": "[Unit]\n"}]}]},
+        "storage": {"files": [{"path": "/etc/systemd/system.conf.d/a.conf"}],
+            "directories": [{"path": "/etc/systemd/system/l.service.d"}],
+            "links": [{"path": "/etc/systemd/system/foo.target.wants/bar.service",
+                "target": "/usr/lib/systemd/system/bar.service"}]}
+    }));
+    let below = |name: &str| format!("/etc/systemd/{name}");
+    let kept =
+        ["system/x.service.d", "system/l.service.d", "system/foo.target.wants", "system.conf.d"].map(below);
+    for theirs in kept.iter().map(Some).chain([None]) {
+        let node = Node::new();
+        node.put("policy.json", crate::test_host::QUIET.replace("crio.service", "x.service"));
+        node.put("root/etc/systemd/system.conf", "");
+        node.put("a.json", config("rendered-a", &spec));
+        let number = |number: u32| format!("{number}f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0\n");
+        let settle = |target: &str, first: u32| {
+            let ran = node.apply(target);
+            node.put("root/proc/sys/kernel/random/boot_id", number(first));
+            let verified = node.apply(target);
+            assert!([0, 133].contains(&ran.code) && verified.code == 0, "{}{}", ran.err, verified.err);
+        };
+        settle("a.json", 1);
+        if let Some(directory) = theirs {
+            node.put(&format!("root{directory}/theirs"), "a person's");
+        }
+        node.put("empty.json", config("rendered-empty", &files(&[])));
+        let planned = node.plan("empty.json");
+        settle("empty.json", 2);
+        let listed = planned.out.lines().filter(|line| line.contains("remove-directory"));
+        let listed: Vec<&str> = listed.filter_map(|line| line.split_whitespace().nth(2)).collect();
+        for directory in
+            kept.iter().cloned().chain(["/etc/systemd/system", "/etc/systemd"].map(str::to_owned))
+        {
+            let is_there = node.path(&format!("root{directory}")).exists();
+            assert_eq!(is_there, !listed.contains(&&*directory), "{theirs:?} {directory}: {}", planned.out);
+        }
+        let is_warned = planned.out.contains("the directory holds what no config brought, and stays");
+        assert_eq!(is_warned, theirs.is_some_and(|path| path.ends_with("l.service.d")), "{}", planned.out);
+    }
+}
+
+/// A unit with a drop-in, and a file; the paths of the three.
+fn unit_and_file(text: &str) -> (Value, [&'static str; 3]) {
+    let unit = format!("[Service]\nExecStart=/bin/{text}\n[Install]\nWantedBy=multi-user.target\n");
+    let dropin = json!({"name": "d.conf", "contents": format!("[Unit]\nDescription={text}\n")});
+    let spec = ignition(json!({
+        "systemd": {"units": [{"name": "x.service", "enabled": true, "contents": unit, "dropins": [dropin]}]},
+        "storage": {"files": [{"path": "/etc/e", "contents": {"source": format!("data:,{text}")}}]}
+    }));
+    (spec, ["/etc/e", "/etc/systemd/system/x.service", "/etc/systemd/system/x.service.d/d.conf"])
+}
+
+fn unit_host() -> Node {
+    let node = Node::new();
+    node.put("policy.json", crate::test_host::QUIET.replace("crio.service", "x.service"));
+    node.put("root/srv/theirs", "a person's");
+    std::fs::create_dir_all(node.path("root/srv/folder")).unwrap();
+    node.commit("rendered-a.json", &unit_and_file("true").0);
+    node
+}
+
+fn verify_code(node: &Node) -> i32 {
+    node.run(&["verify", "--root", "root", "--os-backend", "none"]).code
+}
+
+/// A link in the place of a file, a unit file or a drop-in is a person's as well, wherever it leads: no text of it would be kept.
+#[test]
+fn link_in_place_of_file_stays_or_is_refused() {
+    let (changed, paths) = unit_and_file("false");
+    for path in paths {
+        let name = path.rsplit('/').next().unwrap();
+        for target in ["/srv/theirs", "/srv/folder", "/nowhere", "/dev/null", name] {
+            let link = |node: &Node| {
+                std::fs::remove_file(node.path(&format!("root{path}"))).unwrap();
+                std::os::unix::fs::symlink(target, node.path(&format!("root{path}"))).unwrap();
+            };
+            let is_there = |node: &Node| {
+                let found = std::fs::read_link(node.path(&format!("root{path}")));
+                found.is_ok_and(|found| found.to_str() == Some(target))
+            };
+            let node = unit_host();
+            link(&node);
+            assert_eq!(verify_code(&node), 1, "{path} {target}");
+            node.put("empty.json", config("rendered-empty", &files(&[])));
+            let (planned, applied) = (node.plan("empty.json"), node.apply("empty.json"));
+            let text = format!("{path} {target}: {}{}{}", planned.out, planned.err, applied.err);
+            assert_eq!((planned.code, applied.code), (0, 0), "{text}");
+            let words = [path, "is in its place by now, which no config brought, and stays"];
+            assert!(words.iter().all(|word| planned.out.contains(word)), "{text}");
+            assert!(is_there(&node), "{text}");
+            assert_eq!(verify_code(&node), 0, "{text}");
+
+            let node = unit_host();
+            link(&node);
+            node.put("b.json", config("rendered-b", &changed));
+            let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
+            let text = format!("{path} {target}: {}{}{}", planned.out, planned.err, applied.err);
+            for (code, said) in [(planned.code, planned.out + &planned.err), (applied.code, applied.err)] {
+                assert!(code == 3 && said.to_lowercase().contains(&format!("move {path} away")), "{text}");
+            }
+            assert!(is_there(&node), "{text}");
+            std::fs::remove_file(node.path(&format!("root{path}"))).unwrap();
+            assert_eq!(node.apply("b.json").code, 0, "{text}");
+            assert_eq!(verify_code(&node), 0, "{text}");
+        }
+    }
+}
+
+/// systemd loads no unit and no drop-in of a socket or a pipe: it keeps neither the config from being compared nor from being left.
+#[test]
+fn socket_in_place_of_unit_file_or_drop_in_stays() {
+    for path in unit_and_file("true").1 {
+        for kind in ["socket", "pipe", "device", "directory"] {
+            let node = unit_host();
+            let at = node.path(&format!("root{path}"));
+            std::fs::remove_file(&at).unwrap();
+            let make =
+                |kind| rustix::fs::mknodat(CWD, &at, kind, Mode::RUSR, rustix::fs::makedev(1, 3)).unwrap();
+            match kind {
+                "socket" => drop(std::os::unix::net::UnixListener::bind(&at).unwrap()),
+                "pipe" => make(FileType::Fifo),
+                "device" => make(FileType::CharacterDevice),
+                _ => std::fs::create_dir(&at).unwrap(),
+            }
+            assert_eq!(verify_code(&node), 1, "{path} {kind}");
+            node.put("empty.json", config("rendered-empty", &files(&[])));
+            let (planned, applied) = (node.plan("empty.json"), node.apply("empty.json"));
+            let text = format!("{path} {kind}: {}{}{}", planned.out, planned.err, applied.err);
+            assert_eq!((planned.code, applied.code), (0, 0), "{text}");
+            assert!(at.symlink_metadata().is_ok(), "{text}");
+            let listed = planned.out.lines().filter(|line| line.contains("remove-directory"));
+            for directory in listed.filter_map(|line| line.split_whitespace().nth(2)) {
+                assert!(!node.path(&format!("root{directory}")).exists(), "{directory} {text}");
+            }
+            assert_eq!(verify_code(&node), 0, "{text}");
+        }
+    }
+}

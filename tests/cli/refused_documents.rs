@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::refused_samples::{HEADS, ROWS, document};
+use crate::refused_samples::{HEADS, LONE_IGNITION, LONE_IGNITION_WORDS, ROWS, WITH_STATUS, document};
 use crate::test_host::{Node, Ran, config, ignition};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/goldens/refused-documents.txt");
@@ -100,6 +100,39 @@ fn odd_heads_are_refused() {
             );
         }
         assert_eq!(node.apply("a.json").code, 4, "{head}");
+    }
+}
+
+/// The plan of a control directory whose config is this document.
+fn from_directory(node: &Node, text: &str) -> Ran {
+    node.put("control/machineconfigs/50-a.yaml", text);
+    node.put("control/target.yaml", "config: 50-a\n");
+    node.run(&["plan", "--directory", "control", "--root", "root", "--os-backend", "none"])
+}
+
+#[test]
+fn documents_of_other_shapes_have_one_answer() {
+    for (head, words) in
+        HEADS.iter().filter(|(_, words)| words.contains("butane") || words.contains("mapping"))
+    {
+        let ran = from_directory(&Node::new(), head);
+        assert!(ran.code == 4 && ran.err.contains(words), "{head}: {} {}{}", ran.code, ran.out, ran.err);
+    }
+    let node = Node::new();
+    let ran = from_directory(&node, LONE_IGNITION);
+    assert!(ran.code == 4 && ran.err.contains(LONE_IGNITION_WORDS), "{} {}{}", ran.code, ran.out, ran.err);
+    for document in WITH_STATUS.iter().chain([&LONE_IGNITION]) {
+        let node = Node::new();
+        node.put("a.json", document);
+        for words in [["plan", "--to", "a.json"], ["verify", "--config", "a.json"]] {
+            let ran = node.run(&[&words[..], &["--root", "root", "--os-backend", "none"]].concat());
+            assert_eq!(ran.code, 0, "{words:?} {document}: {}{}", ran.out, ran.err);
+        }
+        assert_eq!(node.apply("a.json").code, 0, "{document}");
+        if *document != LONE_IGNITION {
+            let ran = from_directory(&node, document);
+            assert_eq!(ran.code, 0, "{document}: {}{}", ran.out, ran.err);
+        }
     }
 }
 

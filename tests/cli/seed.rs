@@ -12,18 +12,27 @@ fn seed() -> String {
     format!("registry.test/seed@sha256:{}", "0".repeat(64))
 }
 
+fn words(seed: &str) -> [&str; 8] {
+    let secret = ["--include-secret", "install-config.yaml"];
+    ["seed", "containerfile", "--config", "config", "--image", seed, secret[0], secret[1]]
+}
+
 fn containerfile(node: &Node) -> (i32, String, String) {
-    let ran = node.run(&[
-        "seed",
-        "containerfile",
-        "--config",
-        "config",
-        "--image",
-        &seed(),
-        "--include-secret",
-        "install-config.yaml",
-    ]);
+    let ran = node.run(&words(&seed()));
     (ran.code, ran.out, ran.err)
+}
+
+/// As the other verbs that only print (`terminal::verbs_that_print_survive_closed_pipe`).
+#[test]
+fn containerfile_survives_closed_pipe() {
+    let node = Node::new();
+    node.put("config/install-config.yaml", INSTALL);
+    node.put("config/image-based-config.yaml", IMAGE_BASED);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = node.command(&words(&seed()));
+    let ran = command.stdout(writer).stderr(std::process::Stdio::piped()).output().unwrap();
+    assert!(ran.status.success() && ran.stderr.is_empty(), "{}", String::from_utf8_lossy(&ran.stderr));
 }
 
 #[test]

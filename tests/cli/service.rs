@@ -226,11 +226,7 @@ async fn broken_settings_file_does_not_keep_node_without_its_agent() {
     let words = [&test_host::apply("a.json")[..], &["--settings", "own.toml"]].concat();
     let ran = node.run(&words);
     assert_eq!(ran.code, 2, "{}", ran.err);
-    assert!(
-        ran.err.contains("own.toml is not understood: line 1: it is `sometimes`, and must be"),
-        "{}",
-        ran.err
-    );
+    assert!(ran.err.contains("own.toml is invalid: line 1: it is `sometimes`, and must be"), "{}", ran.err);
     let ran = node.run(&["daemon", "--directory", ".", "--root", "root", "--settings", "no.toml"]);
     assert_eq!(ran.code, 102, "{}", ran.err);
     assert!(ran.err.contains("no.toml") && ran.err.contains("there is no such file"), "{}", ran.err);
@@ -239,7 +235,7 @@ async fn broken_settings_file_does_not_keep_node_without_its_agent() {
     let mut daemon = Daemon::start_with(node, &flags, &[]);
     follow(&daemon, "rendered-worker-a", "a");
     // The config is applied, and the report says what is wrong beside it.
-    daemon.until_fault("SettingsInvalid", &["own.toml is not understood"]).await;
+    daemon.until_fault("SettingsInvalid", &["own.toml is invalid"]).await;
     daemon.until_logged(&["Update ", "to rendered-worker-a is done: "]).await;
     assert!(daemon.log().contains("SettingsInvalid"), "{}", daemon.log());
 }

@@ -1,14 +1,15 @@
 //! Every file of the state, damaged in each way: the agent starts, or it ends with 5 and names the file, the cause and a
 //! next step. The step, followed to the letter, leads to a run that ends well.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
 use crate::test_host::{Node, Ran, STATE, apply, config, files, ignition};
 
-/// A file of the state, below the root.
-const FILES: [&str; 25] = [
+/// A file of the state, below the root; `UPDATE` stands for the open update.
+pub const FILES: [&str; 33] = [
     "var/lib/machine-config-agent/record.json",
     "var/lib/machine-config-agent/target.json",
     "var/lib/machine-config-agent/from.json",
@@ -18,7 +19,12 @@ const FILES: [&str; 25] = [
     "var/lib/machine-config-agent/accounts.json",
     "var/lib/machine-config-agent/history/entry-0000000001.json",
     "var/lib/machine-config-agent/preimages/kept/%2Fetc%2Fmotd.json",
+    "var/lib/machine-config-agent/preimages/UPDATE/0.json",
     "var/lib/machine-config-agent/stateroot.json",
+    "var/lib/machine-config-agent/stateroot-lifecycle.json",
+    "var/lib/machine-config-agent/stateroot-return.json",
+    "var/lib/machine-config-agent/stateroot-trial.json",
+    "var/lib/machine-config-agent/stateroots/rhcos_1.json",
     "var/lib/machine-config-agent/seed.json",
     "var/lib/machine-config-agent/seed-generation.json",
     "var/lib/machine-config-agent/pinned-images",
@@ -28,17 +34,20 @@ const FILES: [&str; 25] = [
     "etc/machine-config-agent/settings.toml",
     "etc/machine-config-daemon/currentconfig",
     "etc/machine-config-daemon/currentimage",
+    "etc/machine-config-daemon/node-annotation.json.bak",
     "etc/machine-config-daemon/node-annotations.json",
     "etc/machine-config-daemon/orig/etc/motd.mcdorig",
     "etc/mcd-currentconfig.json",
+    "etc/mcs-machine-config-content.json",
     "run/machine-config-agent/left-behind.json",
+    "run/machine-config-agent/nic-kargs",
     "run/machine-config-agent-bootc.json",
     "usr/lib/machine-config-agent/originals/%2Fetc.json",
 ];
 
-type Damage = (&'static str, fn(&Node, &str));
+pub type Damage = (&'static str, fn(&Node, &str));
 
-const DAMAGES: [Damage; 8] = [
+pub const DAMAGES: [Damage; 8] = [
     ("truncated", |node, path| {
         let text = std::fs::read(node.path(path)).unwrap_or_else(|_| b"{\"schema\":1,\"a\":".to_vec());
         node.put(path, &text[..text.len() / 2]);
@@ -70,12 +79,25 @@ const DAMAGES: [Damage; 8] = [
     }),
 ];
 
-fn motd(name: &str, text: &str) -> String {
+pub fn motd(name: &str, text: &str) -> String {
     config(name, &files(&[("/etc/motd", text)]))
 }
 
+/// Returns the open update of a host.
+fn update(node: &Node) -> String {
+    let updates = std::fs::read_dir(node.path(&format!("{LIB}/preimages"))).unwrap();
+    let names = updates.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.into_iter().find(|name| name != "kept").unwrap()
+}
+
+/// Returns the place of a file of the state on a host.
+fn place(node: &Node, file: &str) -> String {
+    let path = format!("root/{file}");
+    if file.contains("UPDATE") { path.replace("UPDATE", &update(node)) } else { path }
+}
+
 /// A host with a committed config, and one with an update that is cut off.
-fn host(is_open: bool) -> Node {
+pub fn host(is_open: bool) -> Node {
     let node = Node::new();
     node.put("a.json", motd("rendered-worker-a", "a"));
     let ran = node.apply("a.json");
@@ -89,7 +111,7 @@ fn host(is_open: bool) -> Node {
 }
 
 /// Does what the text says: takes a file over, or moves it away. Returns false if it says nothing of the kind.
-fn follow(node: &Node, text: &str) -> bool {
+pub fn follow(node: &Node, text: &str) -> bool {
     let Some(next) = text.split("Next: ").nth(1) else { return false };
     if let Some((_, after)) = next.split_once("chown root:root ") {
         let path = after.split_whitespace().next().unwrap().trim_end_matches([',', ';', '.']);
@@ -131,10 +153,13 @@ fn damaged_state_is_started_with_or_its_next_step_leads_out() {
     for file in FILES {
         for (damage, spoil) in DAMAGES {
             let is_of_update = ["record", "target", "from", "current"].iter().any(|name| file.contains(name));
-            for is_open in [false, true].into_iter().filter(|is_open| !is_open || is_of_update) {
+            let is_of_open = file.contains("UPDATE");
+            let beside = [false, true].into_iter();
+            for is_open in
+                beside.filter(|is_open| if *is_open { is_of_update || is_of_open } else { !is_of_open })
+            {
                 let node = host(is_open);
-                let path = format!("root/{file}");
-                spoil(&node, &path);
+                spoil(&node, &place(&node, file));
                 let case = format!("{file} {damage}{}", if is_open { " beside an open update" } else { "" });
                 let mut ran = node.apply("b.json");
                 let mut told = String::new();
@@ -181,6 +206,35 @@ fn damaged_state_is_started_with_or_its_next_step_leads_out() {
     assert!(faults.is_empty(), "{}:\n{}", faults.len(), faults.join("\n---\n"));
 }
 
+/// The files that the pages name are those that are damaged here.
+#[test]
+fn files_of_state_are_those_of_reference() {
+    let page = include_str!("../../docs/reference.md");
+    let (_, table) = page.split_once("In `/var/lib/machine-config-agent` (").unwrap();
+    let (table, _) = table.split_once("\nElsewhere:").unwrap();
+    let cells = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let of_page: BTreeSet<&str> =
+        cells.flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`')).collect();
+    let below = "var/lib/machine-config-agent/";
+    let names: Vec<&str> = FILES.iter().filter_map(|file| file.strip_prefix(below)).collect();
+    // A directory of the page stands for its files.
+    let is_of = |file: &str, entry: &str| {
+        let entry = entry.replace("ID/", "UPDATE/").replace("NAME", "rhcos_1");
+        file == entry || entry.ends_with('/') && file.starts_with(&entry)
+    };
+    let unnamed: Vec<_> =
+        names.iter().filter(|name| !of_page.iter().any(|entry| is_of(name, entry))).collect();
+    let no_document = ["lock", "machine-config-agent-seed/"];
+    let undamaged: Vec<_> = of_page
+        .iter()
+        .filter(|entry| !no_document.contains(entry) && !names.iter().any(|name| is_of(name, entry)))
+        .collect();
+    assert!(
+        unnamed.is_empty() && undamaged.is_empty(),
+        "not on the page: {unnamed:?}; not damaged: {undamaged:?}"
+    );
+}
+
 /// Files of the state whose damage has to be told from a newer agent's word.
 const VERSIONED: [&str; 8] = [
     "record.json",
@@ -200,11 +254,7 @@ fn newer_state_is_refused_as_newer_and_untouched() {
     let mut faults = Vec::new();
     for name in VERSIONED {
         let node = host(true);
-        let state = node.path(&format!("root/{STATE}"));
-        let update =
-            std::fs::read_dir(state.join("preimages")).unwrap().map(|entry| entry.unwrap().file_name());
-        let update = update.map(|name| name.into_string().unwrap()).find(|name| name != "kept").unwrap();
-        let path = format!("root/{STATE}/{}", name.replace("UPDATE", &update));
+        let path = place(&node, &format!("{STATE}/{name}"));
         if name.starts_with("preimages/UPDATE") {
             assert!(node.path(&path).exists(), "{path}");
         }
@@ -267,8 +317,8 @@ fn verbs_beside_damaged_state_work_or_name_it() {
     let mut faults = Vec::new();
     for file in FILES {
         for (damage, spoil) in DAMAGES {
-            let node = host(false);
-            spoil(&node, &format!("root/{file}"));
+            let node = host(file.contains("UPDATE"));
+            spoil(&node, &place(&node, file));
             for verb in VERBS {
                 let ran = node.run(verb);
                 let name = file.rsplit('/').next().unwrap();
@@ -296,10 +346,7 @@ fn damaged_originals_of_open_update_lead_out() {
         let node = host(true);
         let list = json!([{"path": "/etc/motd", "contents": {"source": "data:,c"}}]);
         node.put("c.json", config("rendered-worker-c", &ignition(json!({"storage": {"files": list}}))));
-        let update = std::fs::read_dir(node.path(&format!("root/{STATE}/preimages"))).unwrap();
-        let update = update.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let update = update.into_iter().find(|name| name != "kept").unwrap();
-        spoil(&node, &format!("root/{STATE}/preimages/{update}/0.json"));
+        spoil(&node, &format!("root/{STATE}/preimages/{}/0.json", update(&node)));
         let mut ran = node.apply("c.json");
         if ran.code != 0 {
             let again = node.apply("c.json");
@@ -452,10 +499,7 @@ fn report_that_is_no_file_is_named_by_status() {
 #[test]
 fn verbs_give_same_verdict_on_damaged_originals_of_open_update() {
     let node = host(true);
-    let update = std::fs::read_dir(node.path(&format!("{LIB}/preimages"))).unwrap();
-    let update = update.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let update = update.into_iter().find(|name| name != "kept").unwrap();
-    node.put(&format!("{LIB}/preimages/{update}/0.json"), "x");
+    node.put(&format!("{LIB}/preimages/{}/0.json", update(&node)), "x");
     for verb in VERBS[..4].iter().copied().chain([&apply("b.json")[..]]) {
         let ran = node.run(verb);
         assert!(ran.code == 5 && ran.err.contains("/0.json"), "{}: {} {}", verb[0], ran.code, ran.err);

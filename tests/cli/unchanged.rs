@@ -14,7 +14,7 @@ const AGENT: &str = env!("CARGO_BIN_EXE_machine-config-agent");
 /// Calls that change a file system, and that start a process.
 const CALLS: &str = "trace=rename,renameat,renameat2,fsync,fdatasync,sync,syncfs,sync_file_range,unlink,unlinkat,\
                      mkdir,mkdirat,symlink,symlinkat,link,linkat,chmod,fchmod,fchmodat,chown,lchown,fchown,fchownat,\
-                     setxattr,fsetxattr,truncate,ftruncate,utimensat,execve,openat,openat2,creat";
+                     setxattr,fsetxattr,removexattr,fremovexattr,truncate,ftruncate,utimensat,execve,openat,openat2,creat";
 
 /// Every path with what a write would change.
 fn traces(at: &Path) -> Vec<(String, u64, i64, i64)> {

@@ -11,13 +11,13 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// The address that the agent listens on, from its own line.
-async fn listening(agent: &mut Agent) -> String {
+pub(crate) async fn listening(agent: &mut Agent) -> String {
     let line = agent.line("the address of the metrics", |line| line.contains("metrics and health on")).await;
     line.rsplit(' ').next().unwrap().to_owned()
 }
 
 /// One answer of a plain listener: its status line and its body.
-async fn get(address: &str, path: &str) -> (String, String) {
+pub(crate) async fn get(address: &str, path: &str) -> (String, String) {
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();

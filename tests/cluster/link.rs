@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::cluster::scene::{DRAINED, QUIET, Scene};
+use crate::cluster::scene::{DRAINED, QUIET, Scene, condition};
 use crate::cluster::{
-    Behaviour, Bench, Connections, DrainController, Fault, Gates, Identity, Request, annotation, create_node,
-    key, node_api, node_until, object_api, own_only, retarget, within,
+    Behaviour, Bench, Connections, DisruptionController, DrainController, Fault, Gates, Identity, Kubelet,
+    Request, annotation, call, create_node, key, node_api, node_until, object_api, own_only, retarget,
+    running_pod, within,
 };
 use crate::fake_control_plane::os::{Played, StageResult, image};
 use k8s_openapi::api::core::v1::Node;
@@ -332,6 +333,107 @@ async fn drain_is_requested_and_awaited() {
         let asked = ["drain", "uncordon"].map(|verb| format!("{verb}-{}", scene.config("b")));
         assert_eq!(drains.requests(), asked);
     }
+}
+
+/// Something comes in the way of the update while its drain is open: the update is undone, the node takes its workload back, and the
+/// fault stays until it is gone.
+#[tokio::test]
+async fn node_is_uncordoned_when_obstacle_comes_during_drain() {
+    let bench = Bench::shared();
+    for mode in ["controller", "self"] {
+        let scene = Scene::with_drained(bench, &format!("link-way-{mode}"), &[]).await;
+        let way = format!("{DRAINED}/{}-way", scene.name);
+        scene.builder("way", "a", "a").file(&way, 0o644, "new").create(&scene.client).await;
+        let mut agent = scene.agent(&["--drain", mode]);
+        agent.host_changes_meanwhile();
+        scene.settled("a").await;
+        let mut open = OpenDrain::start(&scene, mode == "self").await;
+        let mark = bench.mark().await;
+        scene.want("way").await;
+        open.until_open(&scene).await;
+        std::fs::create_dir_all(scene.path(&format!("{way}/in"))).unwrap();
+        open.end(&scene).await;
+        let is_held = |node: &Node| {
+            let reason = annotation(node, "reason").unwrap_or_default();
+            let is_schedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true);
+            is_schedulable && annotation(node, "state") != Some("Working") && reason.contains(&way)
+        };
+        let node = scene.until("the node is held and schedulable", is_held).await;
+        let state = annotation(&node, "state").unwrap().to_owned();
+        assert!(["Degraded", "Unreconcilable"].contains(&state.as_str()), "{mode}: {state}");
+        assert_eq!(annotation(&node, "currentConfig"), Some(scene.config("a").as_str()), "{mode}");
+        assert_eq!(scene.on_disk(QUIET).as_deref(), Some("a"), "{mode}");
+        let cordoned_by = "machine-config-agent.io/cordoned-by";
+        assert!(!node.metadata.annotations.as_ref().unwrap().contains_key(cordoned_by), "{mode}");
+        if mode == "controller" {
+            let requested = scene.written(mark).await;
+            let uncordon = format!("uncordon-{}", scene.config("a"));
+            let is_it = |patch: &serde_json::Map<_, _>| text(patch, "desiredDrain") == Some(&uncordon);
+            assert!(requested.iter().any(is_it), "{requested:?}");
+        }
+        std::fs::remove_dir_all(scene.path(&way)).unwrap();
+        let node = scene.done("way").await;
+        assert_eq!(annotation(&node, "reason"), Some(""), "{mode}");
+        assert_eq!(std::fs::read_to_string(scene.path(&way)).unwrap(), "new", "{mode}");
+    }
+}
+
+/// A drain that ends when the test says so: by its controller's answer, or by the budget of a pod.
+enum OpenDrain {
+    Controller(DrainController),
+    Pod { space: String, _kubelet: Kubelet, _disruptions: DisruptionController },
+}
+
+impl OpenDrain {
+    async fn start(scene: &Scene<'_>, by_itself: bool) -> Self {
+        if !by_itself {
+            return Self::Controller(
+                DrainController::start(scene.bench, &scene.name, Behaviour::Delay).await,
+            );
+        }
+        let space = format!("{}-pods", scene.name);
+        let create = async |path: &str, body: Value| {
+            let (code, answer) = call(&scene.client, "POST", path, Some(("application/json", body))).await;
+            assert_eq!(code, 200, "{answer}");
+        };
+        create("/api/v1/namespaces", json!({ "metadata": { "name": space } })).await;
+        let kubelet = Kubelet::start(scene.bench, &scene.name).await;
+        let disruptions = DisruptionController::start(scene.bench, &space).await;
+        let labels = json!({ "labels": { "app": "kept" } });
+        running_pod(&scene.client, &space, "kept", &scene.name, labels).await;
+        let spec = json!({ "minAvailable": 1, "selector": { "matchLabels": { "app": "kept" } } });
+        let budget = json!({ "metadata": { "name": "budget" }, "spec": spec });
+        create(&budgets(&space), budget).await;
+        Self::Pod { space, _kubelet: kubelet, _disruptions: disruptions }
+    }
+
+    async fn until_open(&mut self, scene: &Scene<'_>) {
+        match self {
+            Self::Controller(drains) => drains.until(&format!("drain-{}", scene.config("way"))).await,
+            Self::Pod { space, .. } => {
+                let kept = format!("pod {space}/kept is kept by its PodDisruptionBudget");
+                let waits = |mcn: &Value| {
+                    condition(mcn, "Drained")["message"].as_str().is_some_and(|text| text.contains(&kept))
+                };
+                scene.mcn("the budget's pod is named", waits).await;
+            }
+        }
+    }
+
+    /// Ends it, and lets later ones pass.
+    async fn end(&self, scene: &Scene<'_>) {
+        match self {
+            Self::Controller(drains) => (0..2).for_each(|_| drains.release()),
+            Self::Pod { space, .. } => {
+                let budget = format!("{}/budget", budgets(space));
+                assert_eq!(call(&scene.client, "DELETE", &budget, None).await.0, 200);
+            }
+        }
+    }
+}
+
+fn budgets(space: &str) -> String {
+    format!("/apis/policy/v1/namespaces/{space}/poddisruptionbudgets")
 }
 
 /// W-8: a node that takes workload again with its drain's answer is drained once more, in a way that is answered.

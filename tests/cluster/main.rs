@@ -15,6 +15,8 @@
 mod cluster;
 #[path = "../support/cri.rs"]
 mod cri;
+#[path = "../support/documents.rs"]
+mod document_samples;
 #[path = "../support/fake_control_plane/mod.rs"]
 mod fake_control_plane;
 #[path = "../support/forward_proxy.rs"]
@@ -30,6 +32,7 @@ mod unlocked;
 
 mod apiserver;
 mod contract;
+mod documents;
 mod hosted;
 mod installed;
 mod link;

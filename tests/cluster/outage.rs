@@ -6,6 +6,7 @@ use crate::cluster::{
     Agent, AgentOptions, Bench, Connections, Gates, annotation, create_node, node_api, node_until, own_only,
     retarget, within,
 };
+use crate::contract::{get, listening};
 use machine_config_agent::host::root::Root;
 use machine_config_agent::host::watch::Watch;
 
@@ -29,6 +30,9 @@ async fn update_ends_without_api_server() {
     let mut agent = scene.agent(&[]);
     agent.line("the end of the update", |line| line.contains("is done:")).await;
     assert_eq!(scene.on_disk(QUIET).as_deref(), Some("b"));
+    // Nobody knows yet what is desired.
+    let status = scene.status(|text| text.contains("waits    for the API server at ")).await;
+    assert!(status.contains("is Working"), "{status}");
     bench.start();
     let client = bench.client("test-again").await;
     let name = scene.config("b");
@@ -72,6 +76,7 @@ async fn wrong_kubeconfig_is_retried_and_reported() {
     agent.line("the missing authority", named).await;
     let status = scene.status(|text| text.contains("link     down since") && named(text)).await;
     assert!(status.contains("CredentialsUnusable") && status.contains("next     Correct "), "{status}");
+    assert!(status.contains("is Degraded"), "{status}");
     let motd = scene.path("run/motd.d/90-machine-config-agent.motd");
     while !std::fs::read_to_string(&motd).is_ok_and(|text| named(&text)) {
         within("it is told at a login", hint.changed()).await.unwrap();
@@ -116,7 +121,7 @@ async fn awaited_config_and_lost_link_are_reported() {
     scene.settled("a").await;
     scene.want("late").await;
     scene.until("Working", |node| annotation(node, "state") == Some("Working")).await;
-    let awaited = format!("waiting for MachineConfig {}", scene.config("late"));
+    let awaited = format!("waits    for MachineConfig {}", scene.config("late"));
     let status = scene.status(|text| text.contains(&awaited)).await;
     assert!(status.contains("is Working"), "{status}");
     assert!(status.contains(&format!("desired  {}", scene.config("late"))), "{status}");
@@ -141,8 +146,17 @@ async fn hung_connection_is_replaced() {
     let scene = Scene::with_drained(&bench, "outage-silent", &SINGLE).await;
     let mut agent = scene.agent(&[]);
     scene.settled("a").await;
+    let address = listening(&mut agent).await;
+    let is_up = async || {
+        let (_, text) = get(&address, "/metrics").await;
+        let value = text.lines().find_map(|line| line.strip_prefix("machine_config_agent_watch_up "));
+        value.unwrap().starts_with('1')
+    };
+    assert!(is_up().await);
     bench.connections(Connections::Hung);
     agent.line("the silence is noticed", |line| line.contains("can't be reached")).await;
+    // What the alert MachineConfigAgentWatchDown reads.
+    assert!(!is_up().await);
     bench.connections(Connections::Resumed);
     let client = bench.client("test-resumed").await;
     retarget(&client, &scene.name, &scene.config("b"), None).await;
@@ -152,6 +166,7 @@ async fn hung_connection_is_replaced() {
     })
     .await;
     assert_eq!(scene.on_disk(QUIET).as_deref(), Some("b"));
+    assert!(is_up().await);
 }
 
 /// A database that was lost: the Node comes back empty, and gets what is committed on the host; nothing is done twice.

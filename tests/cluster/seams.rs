@@ -102,3 +102,34 @@ async fn own_drain_waits_for_pod_that_is_said_to_be_gone() {
     pod_gone(&scene.client, "default", "stays").await;
     scene.updated("b").await;
 }
+
+/// Each status that an eviction without a budget may be answered with: `status` has the words of its cause, never that the server can't be
+/// reached, and the pod leaves once it is answered well.
+#[tokio::test]
+async fn own_drain_tells_failed_evictions_by_their_cause() {
+    const BUSY: &str = "is not evicted yet: the API server is busy: ";
+    const FAILED: &str = "is not evicted yet: the API server failed: ";
+    if !own_only("own_drain_tells_failed_evictions_by_their_cause") {
+        return;
+    }
+    let codes = [(429, BUSY), (503, BUSY), (500, FAILED), (504, FAILED), (403, "can't be evicted: ")];
+    let bench = Bench::private(Gates::Default);
+    let scene = scene(&bench, "seams-codes", DRAINED).await;
+    let _kubelet = Kubelet::start(&bench, &scene.name).await;
+    let _agent = scene.agent(&["--drain", "self"]);
+    scene.updated("a").await;
+    for ((code, said), letter) in codes.into_iter().zip(["b", "a"].into_iter().cycle()) {
+        let pod = format!("of-{code}");
+        running_pod(&scene.client, "default", &pod, &scene.name, json!({})).await;
+        let eviction = format!("/api/v1/namespaces/default/pods/{pod}/eviction");
+        bench.fault(&Fault::status(code).method("POST").path(&eviction).agent("machine-config-agent"));
+        scene.want(letter).await;
+        let words = format!("pod default/{pod} {said}the test says so ({code})");
+        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let status = scene.status(|text| flat(text).contains(&words)).await;
+        assert!(!flat(&status).contains("can't be reached"), "{status}");
+        assert!(bench.clear_faults().iter().all(|met| *met >= 1));
+        pod_gone(&scene.client, "default", &pod).await;
+        scene.updated(letter).await;
+    }
+}

@@ -1,6 +1,7 @@
 //! Reports to the cluster beside the Node: the MachineConfigNode, the Events; and the agent's own drain.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use crate::cluster::scene::{DRAINED, QUIET, REBOOTED, Scene, condition, status};
 use crate::cluster::{
@@ -41,7 +42,9 @@ async fn quiet_update_is_reported_from_prepared_to_updated() {
     in_order(&told, &passed);
     assert!(told.len() <= 5, "{}", lines(&requests));
     assert!(requests.len() <= 12, "{}", lines(&requests));
-    assert_eq!(condition(&told[0], "Drained")["reason"], "UpdateExecutedDrained");
+    // The first one is that of the target alone.
+    let mut drained = told.iter().map(|one| condition(one, "Drained")["reason"].clone());
+    assert_eq!(drained.find(|reason| reason != "NotYetOccurred").unwrap(), "UpdateExecutedDrained");
     assert_eq!(mcn["spec"]["configVersion"]["desired"], scene.config("b").as_str());
     let prefix = format!("Action during update to {}: ", scene.config("b"));
     for kind in &passed[..6] {
@@ -315,6 +318,15 @@ async fn repeated_events_are_counted() {
     assert_eq!((&drifts[0]["count"], &drifts[0]["type"]), (&json!(2), &json!("Warning")));
 }
 
+/// An Event names the pod that came to the cordoned node.
+fn assert_late_is_told(requests: &[cluster::Request], space: &str) {
+    let mut events =
+        requests.iter().filter(|one| one.resource == "events").filter_map(|one| one.body.as_ref());
+    let late = events.find(|event| event["reason"] == "PodsNotEvicted").unwrap();
+    let words = format!("pods {space}/late came to the cordoned node and are not evicted");
+    assert!(late["message"].as_str().unwrap().starts_with(&words) && late["type"] == "Warning", "{late}");
+}
+
 /// `--drain self` evicts what has to go, honours a budget and names its pod, and leaves the rest alone.
 #[tokio::test]
 async fn agent_drains_by_itself() {
@@ -342,7 +354,7 @@ async fn agent_drains_by_itself() {
     let budget = json!({ "metadata": { "name": "budget" },
         "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "kept" } } } });
     assert_eq!(call(&scene.client, "POST", &budgets, Some(("application/json", budget))).await.0, 200);
-    let _agent = scene.agent(&["--drain", "self"]);
+    let agent = scene.agent(&["--drain", "self"]);
     scene.updated("a").await;
     let mark = bench.mark().await;
     scene.want("b").await;
@@ -353,20 +365,28 @@ async fn agent_drains_by_itself() {
     assert_eq!((status(&mcn, "Drained"), status(&mcn, "Cordoned")), ("Unknown".into(), "True".into()));
     let node = node_api(&scene.client).get(&scene.name).await.unwrap();
     assert_eq!(node.spec.unwrap().unschedulable, Some(true));
-    // It tolerates the cordon, as whatever would come in its place.
+    // It tolerates the cordon, as whatever would come in its place. Creations have seconds.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
     running_pod(&scene.client, space, "late", &scene.name, json!({})).await;
+    // Another process goes on where this one stopped.
+    agent.kill().await;
+    let _agent = scene.agent(&["--drain", "self"]);
     assert_eq!(call(&scene.client, "DELETE", &format!("{budgets}/budget"), None).await.0, 200);
     scene.updated("b").await;
     let (_, pods) = call(&scene.client, "GET", &format!("/api/v1/namespaces/{space}/pods"), None).await;
     let names: Vec<&str> =
         pods["items"].as_array().unwrap().iter().filter_map(|pod| pod["metadata"]["name"].as_str()).collect();
     assert_eq!(names, ["daemon", "late", "mirror"]);
+    let requests = scene.requests(mark).await;
+    assert_late_is_told(&requests, space);
     let node = node_api(&scene.client).get(&scene.name).await.unwrap();
     assert_eq!(node.spec.unwrap_or_default().unschedulable, None);
-    assert!(!node.metadata.annotations.unwrap().contains_key("machine-config-agent.io/cordoned-by"));
+    let annotations = node.metadata.annotations.unwrap();
+    for key in ["cordoned-by", "drains-until"] {
+        assert!(!annotations.contains_key(&format!("machine-config-agent.io/{key}")), "{key}");
+    }
     assert!(annotation_is_absent(&scene, "desiredDrain").await);
     // A cordon or uncordon of somebody else meanwhile is not undone.
-    let requests = scene.requests(mark).await;
     let bodies = requests.iter().filter(|one| one.verb == "patch" && one.resource == "nodes");
     let bodies: Vec<&Value> = bodies.filter_map(|one| one.body.as_ref()).collect();
     let cordons: Vec<_> = bodies.iter().filter(|body| body["spec"].get("unschedulable").is_some()).collect();

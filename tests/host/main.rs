@@ -11,11 +11,14 @@
     reason = "tests: they stop at the first surprise, and look at the machine from outside"
 )]
 
+#[path = "../support/access_list.rs"]
+mod access_list;
 #[path = "../support/ran.rs"]
 mod ran;
 #[path = "../support/test_host.rs"]
 mod test_host;
 
+mod access_lists;
 mod enablement;
 mod idempotence;
 mod no_write;

@@ -19,7 +19,7 @@ const FILES: usize = 300;
 /// Calls of a possible write.
 const CALLS: &str = "trace=rename,renameat,renameat2,fsync,fdatasync,sync,syncfs,sync_file_range,unlink,unlinkat,mkdir,\
                      mkdirat,symlink,symlinkat,link,linkat,chmod,fchmod,fchmodat,chown,fchown,fchownat,setxattr,\
-                     fsetxattr,truncate,ftruncate,pwrite64,pwritev,execve,openat,openat2";
+                     fsetxattr,removexattr,fremovexattr,truncate,ftruncate,pwrite64,pwritev,execve,openat,openat2";
 
 fn batch(root: &Root, run: Attempt) -> Done {
     let paths: Vec<String> =

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Traced calls.
-pub const CALLS: &str = "trace=openat,write,pwrite64,writev,ftruncate,fallocate,fchmod,fchmodat,fchown,fchownat,fsetxattr,\
+pub const CALLS: &str = "trace=openat,write,pwrite64,writev,ftruncate,fallocate,fchmod,fchmodat,fchown,fchownat,fsetxattr,fremovexattr,\
                          fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,rmdir,mkdir,mkdirat,symlink,\
                          symlinkat";
 
@@ -113,9 +113,8 @@ fn did(text: &str) -> Vec<Did> {
     let at = |directory: usize, name: usize| Some(format!("{}/{}", words.get(directory)?, words.get(name)?));
     let done = match name {
         "openat" if arguments.contains("O_CREAT") => at(0, 1).map(Did::Created),
-        "write" | "pwrite64" | "writev" | "ftruncate" | "fallocate" | "fchmod" | "fchown" | "fsetxattr" => {
-            words.first().cloned().map(Did::Changed)
-        }
+        "write" | "pwrite64" | "writev" | "ftruncate" | "fallocate" | "fchmod" | "fchown" | "fsetxattr"
+        | "fremovexattr" => words.first().cloned().map(Did::Changed),
         "fsync" | "fdatasync" => words.first().cloned().map(Did::Synced),
         "mkdirat" => at(0, 1).map(Did::Named),
         "symlinkat" => at(1, 2).map(Did::Named),

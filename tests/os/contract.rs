@@ -56,6 +56,9 @@ contract! {
     /// The way back: the other deployment boots next, and nothing is dropped.
     #[test]
     falling_back_boots_the_deployment_before;
+    /// The same by hand: what the older line has too much goes with the next update, and nothing is there twice.
+    #[test]
+    arguments_are_exact_from_the_deployment_before;
     #[test]
     all_of_it_can_be_dropped_again;
     /// OST-007: another deployment of an earlier attempt makes room.
@@ -337,6 +340,29 @@ fn falling_back_boots_the_deployment_before(backend: Backend) {
     assert_eq!(booted(&lab.boot()), new);
 }
 
+fn arguments_are_exact_from_the_deployment_before(backend: Backend) {
+    let lab = lab(backend);
+    let first = lab.boot();
+    ok(&first, &["stage", &lab.v2.to_string(), "+a=1", "+both=1"]);
+    first.shutdown();
+    let second = lab.boot();
+    assert!(second.kargs().starts_with("rw console=ttyS0 a=1 both=1 ostree="), "{}", second.kargs());
+    let older = ok(&second, &["seen"])["deployments"]["booted"]["deployment"].clone();
+    ok(&second, &["stage", "-", "-a=1"]);
+    second.shutdown();
+    let third = lab.boot();
+    assert!(third.kargs().starts_with("rw console=ttyS0 both=1 ostree="), "{}", third.kargs());
+    ok(&third, &["fall-back", older.as_str().unwrap()]);
+    third.shutdown();
+    let fourth = lab.boot();
+    assert!(fourth.kargs().starts_with("rw console=ttyS0 a=1 both=1 ostree="), "{}", fourth.kargs());
+    let staged = ok(&fourth, &["stage", "-", "-a=1", "+c=1"]);
+    assert_eq!(staged["kargs"], serde_json::json!(["rw", "console=ttyS0", "both=1", "c=1"]));
+    fourth.shutdown();
+    let fifth = lab.boot();
+    assert!(fifth.kargs().starts_with("rw console=ttyS0 both=1 c=1 ostree="), "{}", fifth.kargs());
+}
+
 fn another_pending_deployment_makes_room(backend: Backend) {
     let lab = lab(backend);
     let v3 = lab.world.derive(&lab.v1, "v3", &[file("etc/motd", "version 3\n")], &labels("c")).unwrap();
@@ -447,6 +473,56 @@ fn agent_reaches_done(backend: Backend) {
     assert_eq!(status["booted"]["backendBecause"], "set by --os-backend");
     assert_eq!(status["booted"]["image"], lab.v2.to_string(), "{status:#}");
     assert_eq!(status["state"], "Done", "{status:#}");
+}
+
+/// Issue 33: a person drops the staged deployment before the reboot (`ostree admin undeploy`). It is staged again, and boots.
+#[test]
+fn undeployed_update_is_staged_again_with_libostree() {
+    undeployed_update_is_staged_again(Backend::Ostree);
+}
+
+/// The same by way of the daemon, as after `rpm-ostree cleanup -p`.
+#[test]
+fn undeployed_update_is_staged_again_with_rpm_ostree() {
+    undeployed_update_is_staged_again(Backend::RpmOstree);
+}
+
+fn undeployed_update_is_staged_again(backend: Backend) {
+    let lab = lab_of(backend, &|_| Path::new(WORKER).with_file_name("machine-config-agent"));
+    let config = serde_json::json!({
+        "kind": "MachineConfig", "metadata": {"name": "rendered-worker-b"},
+        "spec": {"osImageURL": lab.v2.to_string()},
+    });
+    fs::write(lab.world.control().join("to.json"), config.to_string()).unwrap();
+    let to = "/run/sandbox/control/to.json";
+    let apply = ["apply", "--yes", "--to", to, "--os-backend", backend.name(), "--reboot-by", "supervisor"];
+    let run = |machine: &Machine, words: &[&str]| {
+        let output = machine.agent(words).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), text, output.stdout)
+    };
+    let staged = |machine: &Machine| {
+        let (_, text, status) = run(machine, &["status", "--output", "json", "--os-backend", backend.name()]);
+        let status: Value = serde_json::from_slice(&status).unwrap_or_else(|e| panic!("{e}: {text}"));
+        status["staged"].clone()
+    };
+    let first = lab.boot();
+    let (ended, text, _) = run(&first, &apply);
+    assert_eq!(ended, Some(133), "it wants the reboot: {text}");
+    assert_eq!(staged(&first), lab.v2.to_string());
+    // All that `undeploy` of a staged deployment does first; the tool itself may not mount /sysroot anew in this container.
+    let undeploy = ["/run/host/usr/bin/rm", "/run/ostree/staged-deployment"];
+    let undeployed = first.command(undeploy).output().unwrap();
+    assert!(undeployed.status.success(), "{}", String::from_utf8_lossy(&undeployed.stderr));
+    assert_eq!(staged(&first), Value::Null);
+    let (ended, text, _) = run(&first, &apply);
+    assert_eq!(ended, Some(133), "it wants the reboot: {text}");
+    assert!(text.contains("staging again"), "{text}");
+    assert_eq!(staged(&first), lab.v2.to_string());
+    first.shutdown();
+    let second = lab.boot();
+    let (ended, text, _) = run(&second, &apply);
+    assert_eq!(ended, Some(0), "{text}");
 }
 
 /// The contract on this machine itself, as far as it goes without a reboot: `MCA_OS_CONTRACT=NAME[,IMAGE]`.

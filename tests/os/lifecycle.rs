@@ -228,7 +228,7 @@ fn reboot_in_vain_is_requested_again_and_desire_is_read() {
     daemon.put(&stage("Upgrade", &image));
     assert_eq!(runtime.block_on(logind.requested_times(3)).len(), 3);
     let told =
-        format!("The requested reboot into the stateroot {NAME} was taken back: requesting it again in");
+        format!("The requested reboot into the stateroot {NAME} was cancelled: requesting it again in");
     daemon.condition(["UpgradeInProgress", "True", "InProgress", &told]);
     assert_eq!(daemon.logged(&told), 2);
     // The third one has begun, and hangs.

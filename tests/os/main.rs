@@ -21,6 +21,8 @@ mod logind;
 mod plain_host;
 #[path = "../support/ran.rs"]
 mod ran;
+#[path = "../support/schemas.rs"]
+mod schema_files;
 #[path = "../support/set_clock.rs"]
 mod set_clock;
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::backend_env::{Lab, Machine, doubles};
 use crate::registry;
-use crate::stateroot::{NAME, Ran, lab, running, stateroot, unchanged};
+use crate::stateroot::{NAME, Ran, fits_schema, lab, running, stateroot, unchanged};
 
 /// The services, and the states in which the tests leave them.
 const SERVICES: [&str; 2] = ["kubelet.service", "crio.service"];
@@ -102,7 +102,9 @@ pub fn ran(mut command: std::process::Command) -> Ran {
 
 pub fn create(boot: &Machine, more: &[&str]) -> Ran {
     let args = ["create", "--image", "registry.test/seeds/sno:4.17.2", "--version", "4.17.2", "--yes"];
-    ran(command(boot, &[&args[..], more].concat()))
+    let ran = ran(command(boot, &[&args[..], more].concat()));
+    fits_schema("seed-create", &ran);
+    ran
 }
 
 /// Services run, and of a seed in the making nothing is left.

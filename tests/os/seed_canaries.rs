@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::backend_env::{Lab, Machine};
 use crate::seed::{OWN, as_it_was, boot, command, create, host, host_of, put, ran};
 use crate::seed_image::gzip;
-use crate::stateroot::{Ran, running, unchanged};
+use crate::stateroot::{Ran, fits_schema, running, unchanged};
 
 /// The beginning of each canary; a number of three digits follows.
 const CANARY: &str = "CANARY-";
@@ -239,7 +239,9 @@ fn search_finds_canaries_in_compressed_and_encoded_bytes() {
 }
 
 fn list(machine: &Machine, more: &[&str]) -> Ran {
-    ran(command(machine, &[&["create", "--list"], more].concat()))
+    let ran = ran(command(machine, &[&["create", "--list"], more].concat()));
+    fits_schema("seed-create", &ran);
+    ran
 }
 
 /// Before anything is made, each path beside packages is listed with its reason, and none of its contents.

@@ -12,6 +12,7 @@ use machine_config_agent::sandbox::LayerFile;
 use serde_json::Value;
 
 use crate::backend_env::{Backend, Lab, Machine, WORKER, file, lab_of};
+use crate::schema_files;
 use crate::seed_image::{CLUSTER, FORMAT, INFO, USE_BOOTC, gzip, seed_image, seed_labels};
 
 /// How a run of the agent ended.
@@ -44,7 +45,20 @@ pub fn lab() -> Lab {
 pub fn stateroot(machine: &Machine, args: &[&str]) -> Ran {
     let output = machine.agent(&[&["stateroot"], args].concat()).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ran { code: output.status.code().unwrap(), out: text(&output.stdout), err: text(&output.stderr) }
+    let ran =
+        Ran { code: output.status.code().unwrap(), out: text(&output.stdout), err: text(&output.stderr) };
+    if args.contains(&"json") {
+        fits_schema(&format!("stateroot-{}", args[0]), &ran);
+    }
+    ran
+}
+
+/// Holds what a verb printed against the schema of its document (docs/schemas).
+pub fn fits_schema(verb: &str, ran: &Ran) {
+    // A verb that was cut short has printed nothing.
+    let Ok(document) = serde_json::from_str::<Value>(&ran.out) else { return };
+    let verb = if document.get("refused").is_some_and(Value::is_array) { "refused" } else { verb };
+    schema_files::check("agent", verb, &document);
 }
 
 #[test]

@@ -223,14 +223,7 @@ fn new_node(layers: &[LayerFile]) -> (Played, ImageRef) {
     let mut node = Played::new();
     let image = node.derive("a", layers, Some("rendered-a"));
     ends(&node.apply(&config_a(), Some(&image), |_| {}), 0);
-    let state = node.world.dir().join("sysroot/ostree/deploy/sandbox/var/lib/machine-config-agent");
-    std::fs::remove_dir_all(state).unwrap();
-    std::fs::remove_file(node.path("/etc/machine-config-daemon/currentimage")).unwrap();
-    std::fs::copy(
-        node.path("/usr/etc/machine-config-daemon/currentconfig"),
-        node.path("/etc/machine-config-daemon/currentconfig"),
-    )
-    .unwrap();
+    node.as_installed();
     (node, image)
 }
 

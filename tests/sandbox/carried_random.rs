@@ -171,7 +171,7 @@ fn locked_as_one(shadow: &str) -> String {
 }
 
 /// Builds an image of a config on the base, and returns its files.
-fn build(node: &Played, base: &[LayerFile], config: &Value) -> Vec<LayerFile> {
+pub fn build(node: &Played, base: &[LayerFile], config: &Value) -> Vec<LayerFile> {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     std::fs::create_dir_all(root.join("usr/lib")).unwrap();
@@ -209,7 +209,9 @@ fn build(node: &Played, base: &[LayerFile], config: &Value) -> Vec<LayerFile> {
         .output()
         .unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    assert!(!root.join("var/lib/machine-config-agent").exists());
+    for of_host in ["var/lib/machine-config-agent", "etc/machine-config-daemon/currentimage"] {
+        assert!(!root.join(of_host).exists(), "{of_host} is left in the image");
+    }
     let mut layers = base.to_vec();
     let after = tree(&root.join("etc"));
     for path in after.iter().filter(|(path, is)| before.get(*path) != Some(is)).map(|(path, _)| path) {
@@ -349,17 +351,12 @@ impl Case {
 }
 
 /// Installs a machine image of a config: nothing is committed on it.
-fn install(node: &mut Played, config: &Value, image: &ImageRef) {
+pub fn install(node: &mut Played, config: &Value, image: &ImageRef) {
     let mut installed = config.clone();
     installed["spec"].as_object_mut().unwrap().remove("kernelArguments");
     let ended = node.apply(&installed.to_string(), Some(image), |_| {});
     assert_eq!(ended.code, 0, "{}", ended.text);
-    let var = node.world.dir().join("sysroot/ostree/deploy/sandbox/var/lib/machine-config-agent");
-    std::fs::remove_dir_all(var).unwrap();
-    let mcd = "machine-config-daemon";
-    std::fs::remove_file(node.path(&format!("/etc/{mcd}/currentimage"))).unwrap();
-    let current = format!("{mcd}/currentconfig");
-    std::fs::copy(node.path(&format!("/usr/etc/{current}")), node.path(&format!("/etc/{current}"))).unwrap();
+    node.as_installed();
 }
 
 /// Plays the first boot of a config that Ignition leaves, with an image.
@@ -367,8 +364,6 @@ fn first_boot(node: &mut Played, config: &Value, image: &ImageRef) {
     let mut encapsulated: Value =
         serde_json::from_str(&crate::sandbox_node::config("rendered-b", &[], Some(image))).unwrap();
     encapsulated["spec"]["kernelArguments"] = config["spec"]["kernelArguments"].clone();
-    // No config is there before the daemon.
-    std::fs::remove_file(node.path("/etc/machine-config-daemon/currentconfig")).unwrap();
     node.write("/etc/ignition-machine-config-encapsulated.json", &encapsulated.to_string());
     let ended = crate::firstboot::complete(node);
     assert_eq!(ended.code, 0, "{}", ended.text);

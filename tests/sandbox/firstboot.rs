@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::carried_random::{build, install};
 use crate::sandbox_node::{Played, VerbResult, config, layer};
 use machine_config_agent::model::ImageRef;
+use machine_config_agent::sandbox::LayerFile;
 use serde_json::{Value, json};
 
 const FILE: &str = "/etc/ignition-machine-config-encapsulated.json";
@@ -77,6 +79,35 @@ fn image_and_arguments_take_one_reboot() {
     let again = node.verb(&WORDS);
     assert!(again.code == 0 && again.text.contains("nothing to do"), "{}", again.text);
     taken_over(&mut node, &whole(&image, &kargs));
+}
+
+/// A node of an image that a build made, with a config that a build has something to do for, and one whose kernel arguments are all.
+/// Also of one that left MCD's files of a commit in it. Nothing was committed on this host: its kernel arguments come with one reboot.
+#[test]
+fn image_of_own_builder_is_no_commit_of_the_host() {
+    let left = layer("etc/machine-config-daemon/currentimage", "");
+    for (files, is_left) in [(&[("/etc/app.conf", "a")][..], true), (&[], true), (&[], false)] {
+        let mut node = Played::new();
+        let carried: Value = serde_json::from_str(&config("rendered-a", files, None)).unwrap();
+        let mut layers = build(&node, &[], &carried);
+        assert!(!layers.iter().any(|file| file.path == left.path), "a build leaves it");
+        if is_left {
+            layers.push(LayerFile { path: left.path.clone(), mode: left.mode, contents: Vec::new() });
+        }
+        let image = node.derive("a", &layers, Some("rendered-a"));
+        install(&mut node, &carried, &image);
+        assert_eq!(node.read("/etc/machine-config-daemon/currentimage").is_some(), is_left);
+        node.write(FILE, &encapsulated(&image, &["nosmt"]));
+        let before = node.boots;
+        let ended = complete(&mut node);
+        assert_eq!((ended.code, node.boots - before), (0, 1), "{}", ended.text);
+        assert!(ended.text.contains("the first boot is complete"), "{}", ended.text);
+        assert!(cmdline(&node).contains(&"nosmt".to_owned()), "{}", ended.text);
+        let mut whole: Value = serde_json::from_str(&config("rendered-a", files, Some(&image))).unwrap();
+        whole["spec"]["kernelArguments"] = json!(["nosmt"]);
+        let (boots, ended) = (node.boots, node.apply(&whole.to_string(), None, |_| {}));
+        assert_eq!((ended.code, node.boots), (0, boots), "{}", ended.text);
+    }
 }
 
 /// BOOT-002, SEED-012: the image is the booted one.

@@ -175,7 +175,13 @@ fn secret_of_new_config_pulls_its_image() {
     let refused = node.apply(&with_secret(&wrong), Some(&image), |_| {});
     ends(&refused, 4);
     says(&refused, &["ImagePullUnauthorized", "it is tried again"]);
-    says(&refused, &["asked with the credentials in /var/lib/kubelet/config.json)"]);
+    says(
+        &refused,
+        &[
+            "asked with the credentials in /var/lib/kubelet/config.json)",
+            "(skopeo inspect --authfile /var/lib/kubelet/config.json docker://",
+        ],
+    );
     keeps_the_secret(&refused, &BASE64.encode("sandbox:wrong"));
     untouched(&node);
     // An administrator's own file comes first.
@@ -324,6 +330,13 @@ fn each_fault_of_registry_has_its_reason() {
     let (config, layer) = (digest("/config/digest"), digest("/layers/1/digest"));
     let manifests = "/manifests/";
     let mut wrong = Vec::new();
+    // A registry that answers is reached: what to look at is something else.
+    let reached = |status: &str| match status {
+        "429" => "set up a mirror",
+        "503" | "500" => "it was reached, and answers with an error of its own",
+        "eof" => "it was reached, and the connection broke",
+        _ => "",
+    };
     for (fault, word, part, tried_again) in [
         (answer(manifests, "429 Too Many Requests", ""), "ImagePullFailed", "429", true),
         (answer(manifests, "503 Service Unavailable", ""), "ImagePullFailed", "503", true),
@@ -342,7 +355,11 @@ fn each_fault_of_registry_has_its_reason() {
         let ended = node.apply(&plain(), Some(&image), |_| {});
         ends(&ended, 4);
         let (low, began) = (ended.text.to_lowercase(), format!("failed to update OS to {image}"));
-        let said = low.contains(part) && ended.text.contains(word) && ended.text.contains(&began);
+        let said = low.contains(part)
+            && ended.text.contains(word)
+            && ended.text.contains(&began)
+            && ended.text.contains(reached(part))
+            && !ended.text.contains("that the node reaches");
         if !said || ended.text.contains("it is tried again") != tried_again {
             wrong.push(format!("{fault:?}: {}", ended.text));
         }

@@ -14,6 +14,9 @@ const REBOOT_REQUIRED: i32 = 133;
 /// Timeout of one verb: far above the usual time.
 const LIMIT_SECONDS: i64 = 180;
 
+/// The agent's state, on the disk of a node.
+const STATE: &str = "sysroot/ostree/deploy/sandbox/var/lib/machine-config-agent";
+
 /// More boots than any update may need.
 const BOOTS: usize = 8;
 
@@ -91,6 +94,19 @@ impl Played {
     /// Writes a file, as another program than the agent.
     pub fn write(&self, path: &str, text: &str) {
         std::fs::write(self.path(path), text).unwrap();
+    }
+
+    /// Makes it a node that a machine image installed: no state, and of MCD's files those of the booted image.
+    pub fn as_installed(&self) {
+        std::fs::remove_dir_all(self.world.dir().join(STATE)).unwrap();
+        let [own, of_image] =
+            ["/etc", "/usr/etc"].map(|etc| self.path(&format!("{etc}/machine-config-daemon")));
+        std::fs::remove_dir_all(&own).unwrap();
+        std::fs::create_dir(&own).unwrap();
+        for entry in std::fs::read_dir(of_image).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), own.join(entry.file_name())).unwrap();
+        }
     }
 
     /// Shuts the machine down and boots it.

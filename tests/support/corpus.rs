@@ -17,6 +17,8 @@ use serde_json::Value;
 /// A file of the corpus: its one config, and the objects beside it.
 pub struct Sample {
     pub name: String,
+    /// The fault that it stands for: what a reader does that does not know the structure.
+    pub fault: String,
     pub path: PathBuf,
     pub config: Value,
     pub others: Vec<Value>,
@@ -35,7 +37,10 @@ pub fn samples() -> Vec<Sample> {
 }
 
 fn sample(path: PathBuf) -> Sample {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&fs::read_to_string(&path).unwrap()).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let fault =
+        text.lines().next().and_then(|line| line.strip_prefix("# Fault: ")).unwrap_or_default().to_owned();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
     let items = |document: Value| match document["items"].as_array() {
         Some(items) => items.clone(),
         None => vec![document],
@@ -45,7 +50,7 @@ fn sample(path: PathBuf) -> Sample {
         documents.into_iter().flat_map(items).partition(is_config);
     let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
     assert_eq!(configs.len(), 1, "{name} has one config");
-    Sample { name, path, config: configs.remove(0), others }
+    Sample { name, fault, path, config: configs.remove(0), others }
 }
 
 /// Kind and name of an object.

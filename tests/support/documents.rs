@@ -47,6 +47,16 @@ const SPECS: &[Row] = &[
         Taken,
         "{osImageURL: 'r.test/os@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}",
     ),
+    (
+        Taken,
+        "{osImageURL: 'r.test/os:4.17@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}",
+    ),
+    (
+        Taken,
+        "{baseOSExtensionsContainerImage: 'r.test:5000/os/x:4.17@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}",
+    ),
+    (Refused("spec.osImageURL"), "{osImageURL: 'r.test/os:4.17'}"),
+    (Refused("spec.kernelType \"fast\""), "{kernelType: fast}"),
     (Refused("spec.kernelArguments"), "{kernelArguments: quiet}"),
     (Refused("spec.kernelArguments[1]"), "{kernelArguments: [a, 5]}"),
     (Refused("spec.kernelArguments[0]"), "{kernelArguments: [{a: b}]}"),
@@ -115,6 +125,29 @@ const IGNITION: &[Row] = &[
     (Taken, "passwd: {users: [{name: core, sshAuthorizedKeys: [ssh-ed25519 AAAA]}]}"),
     (Taken, "passwd: {users: [{name: core, passwordHash: $6$a}]}"),
     (Taken, "passwd: {users: []}"),
+    (Taken, "storage: {directories: [{path: /etc/a, mode: 0750}]}"),
+    (Taken, "storage: {links: [{path: /etc/a, target: b}]}"),
+    (Taken, "storage: {files: [{path: /etc/b}], links: [{path: /etc/a, target: /etc/b, hard: true}]}"),
+    (Taken, "storage: {disks: [{device: /dev/vda, wipeTable: true, partitions: [{number: 1, label: a}]}]}"),
+    (Taken, "storage: {raid: [{name: md0, level: raid1, devices: [/dev/a, /dev/b]}]}"),
+    (Taken, "storage: {filesystems: [{device: /dev/a, path: /var, format: xfs}]}"),
+    (Taken, "storage: {luks: [{name: data, device: /dev/a, clevis: {tpm2: true}}]}"),
+    (Taken, "storage: {luks: [{name: data, device: /dev/a, keyFile: {source: 'data:,a'}}]}"),
+    (Taken, "passwd: {groups: [{name: app, gid: 1500}]}"),
+    (Taken, "kernelArguments: {shouldExist: [quiet], shouldNotExist: [debug]}"),
+    (Refused("storage.raid \"md0\" level"), "storage: {raid: [{name: md0, devices: [/dev/a]}]}"),
+    (Refused("storage.raid \"md0\" level"), "storage: {raid: [{name: md0, level: '7', devices: [/dev/a]}]}"),
+    (Refused("storage.raid \"md0\" devices"), "storage: {raid: [{name: md0, level: raid1}]}"),
+    (Refused("storage.links \"/etc/a\" target"), "storage: {links: [{path: /etc/a}]}"),
+    (
+        Refused("storage.filesystems \"/dev/a\" format"),
+        "storage: {filesystems: [{device: /dev/a, path: /var}]}",
+    ),
+    (
+        Refused("storage.luks \"data\" keyFile source"),
+        "storage: {luks: [{name: data, device: /dev/a, keyFile: {source: 'oem:///key'}}]}",
+    ),
+    (Refused("storage.luks \"data\" device"), "storage: {luks: [{name: data}]}"),
     (Refused("storage.files \"/etc/a\" mode"), "storage: {files: [{path: /etc/a, mode: 644}]}"),
     (Refused("storage.files \"/etc/a\" mode"), "storage: {files: [{path: /etc/a, mode: 755}]}"),
     (Refused("storage.directories \"/etc/a\" mode"), "storage: {directories: [{path: /etc/a, mode: 755}]}"),
@@ -270,6 +303,19 @@ const NEWER: &[Row] = &[
         "{ignition: {version: 3.2.0}, kernelArguments: {shouldExist: [a]}}",
     ),
     (Taken, "{ignition: {version: 3.3.0}, kernelArguments: {}}"),
+    (Taken, "{ignition: {version: 3.4.0, proxy: {httpProxy: 'http://p.test', noProxy: [a.test]}}}"),
+    (Taken, "{ignition: {version: 3.4.0, timeouts: {httpTotal: 30, httpResponseHeaders: 10}}}"),
+    (Taken, "{ignition: {version: 3.4.0, security: {tls: {certificateAuthorities: [{source: 'data:,a'}]}}}}"),
+    (Taken, "{ignition: {version: 3.4.0, config: {merge: [], replace: {}}}}"),
+    (
+        Refused("ignition.config.merge"),
+        "{ignition: {version: 3.4.0, config: {merge: [{source: 'https://c.test/a'}]}}}",
+    ),
+    (
+        Refused("ignition.config.replace"),
+        "{ignition: {version: 3.4.0, config: {replace: {source: 'https://c.test/a'}}}}",
+    ),
+    (Refused("ignition.proxy.httpProxy"), "{ignition: {version: 3.4.0, proxy: {httpProxy: 'p.test:3128'}}}"),
     (Unknown("spec.config.ignition.proxy"), "{ignition: {version: 3.0.0, proxy: {}}}"),
     (Unknown("spec.config.storage.luks"), "{ignition: {version: 3.1.0}, storage: {luks: []}}"),
     (Unknown("spec.config.ignition.versions"), "{ignition: {version: 3.1.0, versions: 3.2.0}}"),
@@ -328,7 +374,7 @@ const ROLLOUTS: &[Row] = &[
     (Unknown("spec.canary.node"), "{canary: {nodes: 1, node: 2}}"),
 ];
 
-const OS_CONFIG: &str = "machineConfigPool: {name: a}, imageBuilder: {imageBuilderType: Job}, renderedImagePushSecret: \
+const OS_CONFIG: &str = "machineConfigPool: {name: worker}, imageBuilder: {imageBuilderType: Job}, renderedImagePushSecret: \
     {name: a}, renderedImagePushSpec: 'r.test/os:1'";
 
 const OS_CONFIGS: &[Row] = &[
@@ -340,6 +386,14 @@ const OS_CONFIGS: &[Row] = &[
     (Unknown("spec.containerfile"), ", containerfile: []"),
     (Unknown("spec.containerFile[0].contents"), ", containerFile: [{content: a, contents: b}]"),
 ];
+
+/// Pre-built images of a `MachineOSConfig`.
+const PRE_BUILT: &[Row] = &[
+    (Taken, "'r.test/os@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'"),
+    (Taken, "'r.test/os:4.17@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'"),
+];
+
+const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
 
 const POLICIES: &[Row] = &[
     (Taken, "{}"),
@@ -391,6 +445,10 @@ pub const PINNED_SETS: &[(Option<&str>, &str)] = &[
         None,
         "{pinnedImages: [{name: 'r.test/a@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}]}",
     ),
+    (
+        None,
+        "{pinnedImages: [{name: 'r.test/a:1.2@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}]}",
+    ),
     (Some("spec"), "[]"),
     (Some("spec.pinnedImages"), "{pinnedImages: {name: a}}"),
     (Some("spec.pinnedImages[0]"), "{pinnedImages: [r.test/a]}"),
@@ -428,6 +486,14 @@ pub struct Document {
     pub text: String,
 }
 
+impl Document {
+    /// Returns true if it has what only an installation sets: no node gets to it, or leaves it.
+    pub fn is_of_installation(&self) -> bool {
+        let parts = ["disks: [{", "raid: [{", "filesystems: [{", "luks: [{", "kernelArguments: {should"];
+        matches!(self.expect, Taken) && parts.iter().any(|part| self.text.contains(part))
+    }
+}
+
 const GROUP: &str = "machineconfiguration.openshift.io/v1";
 
 /// All documents. Those with a head of their own have the name that is written there.
@@ -437,10 +503,18 @@ pub fn documents() -> Vec<Document> {
             format!("{{apiVersion: {group}, kind: {kind}, metadata: {{name: {name}}}, spec: {spec}}}")
         }
     };
-    let config = of(GROUP, "MachineConfig", "50-a");
+    // Of the pool that the tests have.
+    let config = of(GROUP, "MachineConfig", "50-a, labels: {machineconfiguration.openshift.io/role: worker}");
     let ignition = |part: &str| config(&format!("{{config: {{ignition: {{version: 3.4.0}}, {part}}}}}"));
     let newer = |part: &str| config(&format!("{{config: {part}}}"));
-    let os_config = |part: &str| of(GROUP, "MachineOSConfig", "a")(&format!("{{{OS_CONFIG}{part}}}"));
+    let os_image = |image: &str, part: &str| {
+        format!(
+            "{{apiVersion: {GROUP}, kind: MachineOSConfig, metadata: {{name: worker, annotations: {{{PRE_BUILT_IMAGE}: {image}}}}}, \
+             spec: {{{OS_CONFIG}{part}}}}}"
+        )
+    };
+    let os_config = |part: &str| os_image(PRE_BUILT[0].1, part);
+    let pre_built = |image: &str| os_image(image, "");
     [
         all("MachineConfig", SPECS, config),
         all("MachineConfig", IGNITION, ignition),
@@ -449,6 +523,7 @@ pub fn documents() -> Vec<Document> {
         all("MachineConfigPool", POOLS, of(GROUP, "MachineConfigPool", "a")),
         all("RolloutPolicy", ROLLOUTS, of("machine-config-agent.io/v1alpha1", "RolloutPolicy", "a")),
         all("MachineOSConfig", OS_CONFIGS, os_config),
+        all("MachineOSConfig", PRE_BUILT, pre_built),
         all(
             "MachineConfiguration",
             POLICIES,

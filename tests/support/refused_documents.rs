@@ -315,6 +315,27 @@ pub const HEADS: &[(&str, &str)] = &[
     ),
     (r#"{"kind":"List","items":null}"#, "a.json can't be read"),
     (r#"{"kind":"List","items":{}}"#, "items"),
+    (
+        r#"{"kind":"List","items":[{"kind":"MachineConfig","metadata":{"name":"50-a"},"spec":{}},null]}"#,
+        "it is not a mapping of fields to values; correct it, or remove it",
+    ),
+    (
+        r#"{"apiVersion":"machineconfiguration.openshift.io/v1","kind":"MachineConfigList","items":[{"metadata":{"name":"50-a"},"spec":{}},5]}"#,
+        "it is not a mapping of fields to values; correct it, or remove it",
+    ),
+    (r#"{"variant":"openshift","version":"4.14.0","metadata":{"name":"50-a"}}"#, "run `butane FILE`"),
+    (r#"{"variant":"fcos","version":"1.5.0"}"#, "put its output below spec.config of one"),
+];
+
+/// An Ignition config alone: verbs of a host take it for a config, and what reads objects of a cluster says which kind it wants.
+pub const LONE_IGNITION: &str = r#"{"ignition":{"version":"3.4.0"}}"#;
+pub const LONE_IGNITION_WORDS: &str =
+    "it is an Ignition config without a kind, so it is not read; put it below spec.config of a MachineConfig";
+
+/// A cluster's report is no part of a config, in every entry.
+pub const WITH_STATUS: [&str; 2] = [
+    r#"{"kind":"MachineConfig","metadata":{"name":"50-a"},"spec":{},"status":{}}"#,
+    r#"{"kind":"MachineConfig","metadata":{"name":"50-a"},"spec":{},"status":{"a":[1]}}"#,
 ];
 
 /// A MachineConfig of a row, in JSON.

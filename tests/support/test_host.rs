@@ -118,7 +118,7 @@ impl Node {
         self.run(&apply(config))
     }
 
-    /// Commits a config that nothing is wrong with.
+    /// Commits a config without a fault.
     pub fn commit(&self, name: &str, spec: &Value) {
         self.put(name, config(name.trim_end_matches(".json"), spec));
         let ran = self.apply(name);

@@ -164,6 +164,8 @@ class Agent:
                     raise HarnessError(f"waited for {what}: {why}; last: {json.dumps(last)}")
                 seen, text = objects(text + more)
                 for last in seen:
+                    if "state" not in last and last.get("refused"):
+                        raise HarnessError(f"waited for {what}: the program refuses: {json.dumps(last)}")
                     if then:
                         then()
                         then = None

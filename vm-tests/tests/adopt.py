@@ -71,7 +71,7 @@ def play(test):
     test.same(CHANGED, machine.read(CHANGED), "version = 2\n")
     after = processes(test)
     test.same("its service restarted, the other not", (after[0] not in (before[0], "0"), after[1]), (True, before[1]))
-    history = json.loads(machine.run("machine-config-agent", "history", "--output", "json"))
+    history = json.loads(machine.run("machine-config-agent", "history", "--output", "json"))["updates"]
     test.same("updates", len(history), 1)
     test.same("boot id", machine.boot_id(), boot)
     test.same("restarts of the agent", agent.unit("NRestarts"), "0")

@@ -28,7 +28,7 @@ def applying(test, set_target):
     test.machine.block_shutdown()
     test.same("the phase", test.agent.kill_in("applying", set_target), "applying")
     blocked = test.agent.wait_status("the block", lambda status: "backup" in (status["waiting"] or ""))
-    test.same("the phase before the reboot", blocked["phase"], "Applying")
+    test.same("the phase before the reboot", blocked["phase"], "Rebooting")
     test.agent.kill()
     test.agent.start()
     test.agent.wait_status("the block again", lambda status: "backup" in (status["waiting"] or ""))

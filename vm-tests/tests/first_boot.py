@@ -67,7 +67,7 @@ def play(test):
     test.same("runs in this boot", ran.count(machine.boot_id()), 1)
     test.same("after the update of the OS", notes(machine, AFTER), [(machine.boot_id(), "2")])
     test.same("upstream's pulls", notes(machine, PULL), [])
-    history = json.loads(machine.run("machine-config-agent", "history", "--output", "json"))
+    history = json.loads(machine.run("machine-config-agent", "history", "--output", "json"))["updates"]
     test.same("updates", [(one["outcome"], one["reboots"]) for one in history], [("committed", 1)])
 
     # Boot 4: a host whose image is right, and a config that it has to refuse.

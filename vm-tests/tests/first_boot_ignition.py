@@ -86,7 +86,7 @@ def switched(test, server, digest):
     test.same("the argument", machine.read("/proc/cmdline").split().count("lab.first=boot"), 1)
     test.same("the file", (machine.exists(FILE), machine.exists(f"{FILE}.bak")), (False, True))
     test.same("reboots that were asked for", len(agent.logged("REBOOT")), 1)
-    history = json.loads(machine.run("machine-config-agent", "history", "--output", "json"))
+    history = json.loads(machine.run("machine-config-agent", "history", "--output", "json"))["updates"]
     test.same("updates", [(one["outcome"], one["reboots"], one["to"]["config"]) for one in history],
               [("committed", 1, server.config)])
     test.same("booted image", json.loads(machine.run("machine-config-agent", "status", "--output", "json"))["booted"]["digest"],

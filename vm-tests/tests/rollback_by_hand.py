@@ -9,6 +9,7 @@ from harness.agent import config, no_action
 
 PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
 FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
+ARGUMENT = "lab.second=1"
 # Debian's `ostree admin` can't make a deployment that is there the default; libostree can.
 TOOL = "usr/bin/lab-os-image"
 
@@ -27,9 +28,11 @@ def play(test):
     machine.put(TOOL, tool, 0o755)
     machine.boot()
     old = agent.settle(config(FIRST, {PATH: "version = 1\n"}), no_action(PATH), registry)["booted"]["deployment"]
-    agent.set_target(config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}), image)
+    second = config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}, kernelArguments=[ARGUMENT])
+    agent.set_target(second, image)
     machine.next_boot()
     new = agent.wait_done(SECOND, image)["booted"]["deployment"]
+    test.same("its argument, once", on_line(machine), 1)
 
     # The older one is made the default: the idle agent tells what the next boot would run, and nothing else happens.
     def next_is_old(status):
@@ -52,6 +55,7 @@ def play(test):
                  ("Degraded", "ConfigDrift", "Idle"))
         test.same("the deployment", (status["booted"]["deployment"], status.get("nextBoot")), (old, None))
         test.same(VERSION, machine.read(VERSION), "1\n")
+        test.same("the argument on the older line", on_line(machine), 0)
         agent.wait_log("the agent's word", lambda lines: len(lines) >= 2, "DRIFT")
         if again:
             machine.run("systemctl", "--no-block", "reboot")
@@ -66,6 +70,12 @@ def play(test):
     status = agent.wait_done(SECOND, image)
     test.same("booted", (status["booted"]["deployment"], status["booted"]["digest"]), (new, digest))
     test.same(BROUGHT, machine.read(BROUGHT), "from = image\n")
+    test.same("its argument, still once", on_line(machine), 1)
     test.same("reboots that the agent asked for in all", len(agent.logged("REBOOT")), 1)
     test.same("updates that were begun", machine.run("machine-config-agent", "history").count(SECOND), 1)
     test.same("faults in the journal", agent.logged("FAULT"), [])
+
+
+def on_line(machine):
+    """Returns how often the kernel's line has the argument of the second config."""
+    return machine.run("cat", "/proc/cmdline").split().count(ARGUMENT)

@@ -72,6 +72,23 @@ pub struct ControllerConfigSpec {
     pub release_image: Option<String>,
 }
 
+impl ControllerConfigSpec {
+    /// Returns the authorities of registries with their field; later ones are stronger: what a person added wins.
+    pub fn registry_bundles(&self) -> impl Iterator<Item = (&'static str, &RegistryBundle)> {
+        let all = [
+            ("imageRegistryBundleData", &self.image_registry_bundle_data),
+            ("imageRegistryBundleUserData", &self.image_registry_bundle_user_data),
+        ];
+        all.into_iter()
+            .flat_map(|(field, bundles)| bundles.iter().flatten().map(move |bundle| (field, bundle)))
+    }
+}
+
+/// Returns the bytes of a field in base64; `None` where it is not.
+pub fn bytes_of(data: &str) -> Option<Vec<u8>> {
+    Some(serde_json::from_value::<k8s_openapi::ByteString>(Value::from(data)).ok()?.0)
+}
+
 /// It holds a pull secret: only other fields are shown.
 impl std::fmt::Debug for ControllerConfigSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

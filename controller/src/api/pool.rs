@@ -61,7 +61,7 @@ pub struct MachineConfigPoolSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "set_names")]
     pub pinned_image_sets: Option<Vec<SetName>>,
-    /// No node is given another config
+    /// Pauses rollouts
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
 }
@@ -196,7 +196,7 @@ pub struct ServicePlan {
     pub because: Vec<String>,
 }
 
-/// One thing that holds of the pool, or does not.
+/// Condition of the pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
@@ -208,7 +208,7 @@ pub struct Condition {
     /// When the status became this
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<String>,
-    /// A word for programs
+    /// CamelCase reason
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// A sentence for people

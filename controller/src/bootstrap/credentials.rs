@@ -34,6 +34,10 @@ impl Purpose {
     }
 }
 
+/// Cause and next step of a Secret that is of no use.
+const NO_CREDENTIALS: &str =
+    "it holds no credentials of a registry; write it as `kubectl create secret docker-registry` does";
+
 /// Credentials of a Secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
@@ -74,11 +78,30 @@ pub fn credentials(
     contents.dedup();
     match <[_; 1]>::try_from(contents) {
         Ok([Some(contents)]) => Ok(Some(Credentials { secret: name.to_owned(), contents })),
-        Ok([None]) => Err(refused(
-            "it holds no credentials of a registry; write it as `kubectl create secret docker-registry` does",
-        )),
+        Ok([None]) => Err(refused(NO_CREDENTIALS)),
         Err(_) => Err(refused("the manifests have several of that name with different contents; keep one")),
     }
+}
+
+/// Returns the Secrets of the manifests that a `MachineOSConfig` names, and that hold nothing that a build there or in the cluster could
+/// use. Others of the name, in other namespaces, may be somebody else's.
+pub fn useless_secrets(manifests: &Manifests) -> Vec<BootstrapError> {
+    let named = manifests.os_configs.iter().flat_map(|(name, config)| {
+        let spec = &config.spec;
+        let pull = spec.base_image_pull_secret.as_ref().map(|secret| (Purpose::Pull, &secret.name));
+        let all = pull.into_iter().chain([(Purpose::Push, &spec.rendered_image_push_secret.name)]);
+        all.map(move |(purpose, secret)| (name, purpose, secret))
+    });
+    let useless = named.filter(|(.., secret)| {
+        manifests.secrets.get(*secret).is_some_and(|found| found.iter().all(|one| contents(one).is_none()))
+    });
+    let fault = |(name, purpose, secret): (&String, Purpose, &String)| BootstrapError::Secret {
+        object: name.clone(),
+        field: purpose.field(),
+        secret: secret.clone(),
+        cause: NO_CREDENTIALS.to_owned(),
+    };
+    useless.map(fault).collect()
 }
 
 fn contents(object: &WholeObject) -> Option<Vec<u8>> {

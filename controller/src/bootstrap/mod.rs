@@ -11,7 +11,7 @@ mod seed;
 use std::collections::BTreeMap;
 
 pub use build::{Unbuilt, generate, set_image, unbuilt};
-pub use credentials::{Credentials, Purpose, credentials};
+pub use credentials::{Credentials, Purpose, credentials, useless_secrets};
 pub use output::{OutputError, write};
 pub use seed::{SeedError, component_configs};
 

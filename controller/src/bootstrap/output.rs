@@ -42,7 +42,7 @@ pub enum OutputError {
     },
     /// It would be lost.
     #[error(
-        "{path} is not of a bootstrap and would be removed with its directory; name another one by --output"
+        "{path} was not written by bootstrap and would be removed with its directory; name another one by --output"
     )]
     Foreign {
         /// The file or directory that would be lost.

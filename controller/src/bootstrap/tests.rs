@@ -335,7 +335,10 @@ mod disk {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("notes"), "mine").unwrap();
         let error = write(&made('1'), place.path()).unwrap_err().to_string();
-        assert!(error.contains("notes is not of a bootstrap") && error.contains("--output"), "{error}");
+        assert!(
+            error.contains("notes was not written by bootstrap") && error.contains("--output"),
+            "{error}"
+        );
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
         let error = write(&made('1'), &place.path().join("notes")).unwrap_err().to_string();
         assert!(error.contains("notes: ") && error.contains("nothing is changed"), "{error}");

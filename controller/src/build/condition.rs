@@ -43,7 +43,7 @@ pub(super) fn condition(input: &BuildInput<'_>, waiting: &Waiting) -> Option<Poo
     let desired = input.desired?;
     match input.builds.get(&desired.name).filter(|build| !build.deleting) {
         Some(build) => Some(of_build(&pool.name, &desired.name, build)),
-        None => pending(false, format!("The image of pool {} is built next", pool.name)),
+        None => pending(false, format!("The image of pool {} is queued", pool.name)),
     }
 }
 

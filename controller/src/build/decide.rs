@@ -170,7 +170,8 @@ impl Case<'_> {
         if config.current.as_ref() != Some(&self.desired.name) {
             return Ok(Action::NameBuild);
         }
-        let own = self.job().filter(|(_, job)| !job.deleting);
+        // A Job of another build of this name is not the leftover of this one.
+        let own = self.job().filter(|(_, job)| job.owner == self.build.uid && !job.deleting);
         let left = own.map(|(_, job)| deletion(&self.desired.name, job)).or_else(|| self.left_behind());
         left.ok_or(Waiting::Rest)
     }

@@ -33,6 +33,7 @@ mod name;
 mod objects;
 mod openshift;
 mod release;
+mod surroundings;
 
 pub use action::{Action, DeletionReason, Query, Waiting};
 pub use builder_type::{BuilderType, IMAGE_BUILDER};
@@ -52,6 +53,7 @@ pub use openshift::{
     OPENSHIFT_BUILD, STARTED, openshift_build, outcome as openshift_outcome, reduced as openshift_reduced,
 };
 pub use release::waits_for_registry;
+pub use surroundings::{Around, GLOBAL_PULL_SECRET, REPOSITORIES, Surroundings};
 
 /// The label of what the Machine Config Operator calls a synthetic build: its image was built before, and it never has a Job.
 pub const PRE_BUILT: &str = "machineconfiguration.openshift.io/pre-built-image";

@@ -1,6 +1,6 @@
 //! Directories that the user's steps see, and the image does not have: entitlements, repository files, keys. Pure.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// A `Secret` or a `ConfigMap` of the controller's namespace, at a path of the steps.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
@@ -10,6 +10,8 @@ pub struct Mount {
     pub object: MountObject,
     /// Its path in the steps.
     pub path: String,
+    /// The pod starts without it.
+    pub optional: bool,
 }
 
 /// A mounted object, by name.
@@ -46,7 +48,7 @@ impl TryFrom<Written> for Mount {
         if !is_whole || path.split('/').any(|part| part == "..") {
             return Err(format!("mount {path:?}: give the path as /DIRECTORY, of letters, digits, and ._-/"));
         }
-        Ok(Self { object, path })
+        Ok(Self { object, path, optional: false })
     }
 }
 
@@ -71,11 +73,23 @@ impl Mount {
 
     /// The pod's volume.
     pub(super) fn volume(&self, name: &str) -> Value {
+        let optional = self.optional.then_some(("optional", json!(true)));
+        let with = |source: &[(&str, Value)]| -> Map<String, Value> {
+            source
+                .iter()
+                .cloned()
+                .chain(optional.clone())
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect()
+        };
         match &self.object {
             MountObject::Secret(secret) => {
-                json!({ "name": name, "secret": { "secretName": secret, "defaultMode": 0o400 } })
+                let source = with(&[("secretName", json!(secret)), ("defaultMode", json!(0o400))]);
+                json!({ "name": name, "secret": source })
             }
-            MountObject::ConfigMap(map) => json!({ "name": name, "configMap": { "name": map } }),
+            MountObject::ConfigMap(map) => {
+                json!({ "name": name, "configMap": with(&[("name", json!(map))]) })
+            }
         }
     }
 

@@ -8,7 +8,7 @@
 //!   termination message.
 //! - A pod that a drain evicts is no failed try.
 //! - What a build needs from its surroundings (registries.conf, policy.json, certificates, entitlements) is mounted, or a flag of
-//!   buildah's: nothing of it is in a layer, and none of it is copied by the controller but what stands in its own settings.
+//!   buildah's: nothing of it is in a layer, and of Secrets the controller copies credentials alone.
 
 use std::collections::BTreeMap;
 
@@ -37,33 +37,56 @@ pub const MACHINE_OS_BUILD: &str = "machineconfiguration.openshift.io/machine-os
 /// Script of the pod. Its last step is the digest, alone, as the termination message.
 const SCRIPT: &str = r#"umask 077
 cp -L /run/build/files/* /run/build/context/
-mkdir -p "$HOME"
+trusted=/var/lib/build/trust
+mkdir -p "$HOME" $trusted
+# By the files that are there: the Job may be older than they are.
+texts=/run/build/containerfile
+registries='' policy='' trust=''
+if [ -e $texts/registries.conf ]; then registries=--registries-conf=$texts/registries.conf; fi
+if [ -e $texts/policy.json ]; then policy=--signature-policy=$texts/policy.json; fi
+if [ -e $texts/ca-bundle.crt ]; then
+  cp $texts/ca-bundle.crt $trusted/
+  trust=--volume=$texts/ca-bundle.crt:/run/build/trust/ca-bundle.crt:ro
+  # Directories of certificates that Debian's and Fedora's buildah images have.
+  export SSL_CERT_DIR=$trusted:/etc/ssl/certs:/etc/pki/tls/certs
+fi
+for ca in $texts/ca-of-*; do
+  [ -e "$ca" ] || continue
+  registry=$(echo "${ca#$texts/ca-of-}" | sed 's/\.\./:/')
+  mkdir -p "/etc/containers/certs.d/$registry"
+  cp "$ca" "/etc/containers/certs.d/$registry/ca.crt"
+done
+for places in $texts/signatures-of-*; do
+  [ -e "$places" ] || continue
+  mkdir -p /etc/containers/registries.d
+  cp "$places" "/etc/containers/registries.d/${places#$texts/signatures-of-}"
+done
 tool() {
   # By flags: an image's own storage.conf is stronger than a variable, and its storage is no volume.
   # shellcheck disable=SC2086 # Each variable is no word or some, and no word of theirs has a special character.
-  buildah --root=/var/lib/build/storage --runroot=/var/lib/build/run --storage-driver=vfs $REGISTRIES "$@"
+  buildah --root=/var/lib/build/storage --runroot=/var/lib/build/run --storage-driver=vfs $registries "$@"
 }
 # shellcheck disable=SC2086
-tool bud $POLICY $VOLUMES --layers=false --format=oci --timestamp=0 --pull-always \
-  --authfile=/run/build/base/.dockerconfigjson --file=/run/build/containerfile/Containerfile --tag="$TAG" /run/build/context
+tool bud $policy $trust $VOLUMES --layers=false --format=oci --timestamp=0 --pull-always \
+  --authfile=/run/build/base/.dockerconfigjson --file=$texts/Containerfile --tag="$TAG" /run/build/context
 # shellcheck disable=SC2086
-tool push $POLICY --authfile=/run/build/final/.dockerconfigjson --digestfile=/var/lib/build/digest "$TAG" "docker://$TAG"
+tool push $policy --authfile=/run/build/final/.dockerconfigjson --digestfile=/var/lib/build/digest "$TAG" "docker://$TAG"
 cat /var/lib/build/digest > /dev/termination-log
 "#;
-
-/// Directory of the Containerfile and the files beside it.
-const TEXTS: &str = "/run/build/containerfile";
 
 /// The files beside the Containerfile.
 const TRUST: &str = "ca-bundle.crt";
 const REGISTRIES: &str = "registries.conf";
 const POLICY: &str = "policy.json";
 
-/// Directories of certificates that Debian's and Fedora's buildah images have.
-const CERTIFICATES: &str = "/etc/ssl/certs:/etc/pki/tls/certs";
+/// Beginning of the names of files with the certificates of one registry.
+const CA_OF: &str = "ca-of-";
 
-/// Path of the certificates in the user's steps.
-const TRUST_TARGET: &str = "/run/build/trust/ca-bundle.crt";
+/// Beginning of the names of files with places of signatures.
+const SIGNATURES_OF: &str = "signatures-of-";
+
+/// As many bytes as a `ConfigMap` holds, less its metadata.
+const MAX_TEXTS: usize = (1 << 20) - (16 << 10);
 
 /// Capabilities of buildah as root: a container runtime gives these by default.
 const CAPABILITIES: [&str; 11] = [
@@ -109,6 +132,14 @@ pub struct JobSettings {
     pub registries_conf: String,
     /// The build's `policy.json`.
     pub policy_json: String,
+    /// Certificates that the build trusts for one registry, PEM; by registry, with `..` in place of the colon.
+    #[serde(skip)]
+    pub registry_authorities: BTreeMap<String, String>,
+    /// Places of signatures that the policy asks for, by the name of their file.
+    #[serde(skip)]
+    pub signatures: BTreeMap<String, String>,
+    /// Take what is not set here from the cluster and the rendered config.
+    pub from_cluster: bool,
     /// Objects that the user's steps see, and the image does not have.
     pub mounts: Vec<Mount>,
     /// Program that applies the config in the build.
@@ -124,10 +155,15 @@ impl JobSettings {
     }
 
     /// The files of the build by name, beside the Containerfile; none that is empty.
-    fn files(&self) -> impl Iterator<Item = (&'static str, &String)> {
-        [(TRUST, &self.trust_bundle), (REGISTRIES, &self.registries_conf), (POLICY, &self.policy_json)]
-            .into_iter()
-            .filter(|(_, text)| !text.is_empty())
+    fn files(&self) -> impl Iterator<Item = (String, &String)> {
+        let own =
+            [(TRUST, &self.trust_bundle), (REGISTRIES, &self.registries_conf), (POLICY, &self.policy_json)];
+        let own = own.into_iter().map(|(name, text)| (name.to_owned(), text));
+        let registries = self.registry_authorities.iter();
+        let registries = registries.map(|(registry, text)| (format!("{CA_OF}{registry}"), text));
+        let signatures = self.signatures.iter();
+        let signatures = signatures.map(|(name, text)| (format!("{SIGNATURES_OF}{name}"), text));
+        own.chain(registries).chain(signatures).filter(|(_, text)| !text.is_empty())
     }
 }
 
@@ -146,6 +182,9 @@ impl Default for JobSettings {
             trust_bundle: String::new(),
             registries_conf: String::new(),
             policy_json: String::new(),
+            registry_authorities: BTreeMap::new(),
+            signatures: BTreeMap::new(),
+            from_cluster: true,
             mounts: Vec::new(),
             apply_by: ApplyBy::default(),
             seccomp_profile: None,
@@ -186,6 +225,15 @@ pub enum ObjectsError {
         /// Bytes of its largest file, compressed.
         bytes: usize,
     },
+    /// The texts beside the Containerfile are too large.
+    #[error(
+        "the Containerfile, certificates and registries of a build have {bytes} bytes, and a ConfigMap holds {MAX_TEXTS}; set a smaller \
+         trustBundle in the build settings, or fromCluster: false"
+    )]
+    Texts {
+        /// Their bytes.
+        bytes: usize,
+    },
     /// Not to be: the Job's form is fixed.
     #[error("the Job can't be made: {0}")]
     Json(#[from] serde_json::Error),
@@ -210,6 +258,11 @@ pub(super) fn metadata(request: &JobRequest<'_>, settings: &JobSettings) -> Valu
 
 /// Returns a build's Job, suspended.
 pub fn job(request: &JobRequest<'_>, settings: &JobSettings) -> Result<Job, ObjectsError> {
+    let bytes = settings.files().map(|(name, text)| name.len() + text.len()).sum::<usize>();
+    let bytes = bytes + request.context.containerfile.len();
+    if bytes > MAX_TEXTS {
+        return Err(ObjectsError::Texts { bytes });
+    }
     let job = json!({
         "metadata": metadata(request, settings),
         "spec": {
@@ -306,36 +359,20 @@ fn add_mounts(pod: &mut Value, mounts: &[Mount]) {
     }
 }
 
-/// The flags of buildah by variable: of each call, of those that pull or push, and of the build.
-fn flags(settings: &JobSettings) -> [(&'static str, String); 3] {
-    let file = |file: &str| format!("{TEXTS}/{file}");
-    let given = |text: &str, flag: String| if text.is_empty() { String::new() } else { flag };
-    let trust = given(&settings.trust_bundle, format!("--volume={}:{TRUST_TARGET}:ro", file(TRUST)));
-    let mounts = settings.mounts.iter().enumerate();
-    let mounts = mounts.map(|(number, mount)| format!("--volume={}:{}:ro", source(number), mount.path));
-    let volumes: Vec<String> =
-        Some(trust).filter(|flag| !flag.is_empty()).into_iter().chain(mounts).collect();
-    [
-        ("REGISTRIES", given(&settings.registries_conf, format!("--registries-conf={}", file(REGISTRIES)))),
-        ("POLICY", given(&settings.policy_json, format!("--signature-policy={}", file(POLICY)))),
-        ("VOLUMES", volumes.join(" ")),
-    ]
-}
-
 fn env(request: &JobRequest<'_>, settings: &JobSettings) -> Vec<Value> {
-    let flags = flags(settings);
-    let certificates = format!("{TEXTS}:{CERTIFICATES}");
+    let mounts = settings.mounts.iter().enumerate();
+    let volumes: Vec<String> =
+        mounts.map(|(number, mount)| format!("--volume={}:{}:ro", source(number), mount.path)).collect();
+    let volumes = volumes.join(" ");
     let fixed = [
         ("BUILDAH_ISOLATION", "chroot"),
         ("HOME", "/var/lib/build/home"),
         ("TAG", request.push_spec),
         ("TMPDIR", "/var/lib/build"),
+        ("VOLUMES", volumes.as_str()),
     ];
-    let flags = flags.iter().map(|(name, value)| (*name, value.as_str()));
-    let trust = (!settings.trust_bundle.is_empty()).then_some(("SSL_CERT_DIR", certificates.as_str()));
-    let fixed = fixed.into_iter().chain(flags).chain(trust);
     let proxy = settings.proxy.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    fixed.chain(proxy).map(|(name, value)| json!({ "name": name, "value": value })).collect()
+    fixed.into_iter().chain(proxy).map(|(name, value)| json!({ "name": name, "value": value })).collect()
 }
 
 /// Inputs of a Job.
@@ -385,7 +422,7 @@ pub fn inputs(
         let kind = Some("kubernetes.io/dockerconfigjson");
         secret(format!("{prefix}-{}", request.build), kind, ".dockerconfigjson", bytes)
     };
-    let texts = settings.files().map(|(name, text)| (name.to_owned(), text.clone()));
+    let texts = settings.files().map(|(name, text)| (name, text.clone()));
     let containerfile = ("Containerfile".to_owned(), request.context.containerfile.clone());
     let config_map = ConfigMap {
         metadata: metadata(format!("containerfile-{}", request.build)),

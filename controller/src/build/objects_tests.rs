@@ -19,6 +19,13 @@ fn settings() -> JobSettings {
         trust_bundle: "-----BEGIN CERTIFICATE-----\n".to_owned(),
         registries_conf: "unqualified-search-registries = []\n".to_owned(),
         policy_json: "{\"default\":[{\"type\":\"insecureAcceptAnything\"}]}\n".to_owned(),
+        registry_authorities: [(
+            "registry.test..5000".to_owned(),
+            "-----BEGIN CERTIFICATE-----\n".to_owned(),
+        )]
+        .into(),
+        signatures: [("a.yaml".to_owned(), "docker: {}\n".to_owned())].into(),
+        from_cluster: true,
         mounts: serde_json::from_value(json!([
             { "secret": "etc-pki-entitlement", "path": "/etc/pki/entitlement" },
             { "configMap": "etc-yum-repos-d", "path": "/etc/yum.repos.d" },
@@ -121,6 +128,14 @@ fn archives_are_secrets_of_one_volume() {
     let of_build = openshift["spec"]["source"]["secrets"].as_array().unwrap();
     let of_build: Vec<&Value> = of_build.iter().map(|one| &one["secret"]["name"]).collect();
     assert_eq!(of_build, [names[0], names[1]]);
+}
+
+#[test]
+fn texts_too_large_for_a_config_map_are_refused_before_the_job() {
+    let context = context(1);
+    let large = JobSettings { trust_bundle: "x".repeat(1 << 20), ..settings() };
+    let error = job(&request(&context), &large).unwrap_err().to_string();
+    assert!(error.contains("trustBundle") && error.contains("bytes"), "{error}");
 }
 
 #[test]

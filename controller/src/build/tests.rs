@@ -116,6 +116,40 @@ fn rebuild_deletes_no_build_of_others() {
     assert!(told.is_degraded && told.message.contains(words), "{told:?}");
 }
 
+/// The name of a Job is that of its build, and a build that is made again has the same: a Job of the later one is not left by the earlier one.
+#[test]
+fn build_that_ended_deletes_its_own_job_alone() {
+    let (name, image) = ("worker-new".to_owned(), "r.test/os@sha256:1".to_owned());
+    let config = OsConfig {
+        uid: "config".to_owned(),
+        current: Some(name.clone()),
+        image: Some(image.clone()),
+        image_of: Some(name.clone()),
+        ..OsConfig::default()
+    };
+    let build = Build {
+        uid: "b".to_owned(),
+        owner: "config".to_owned(),
+        state: State::Succeeded,
+        image: Some(image),
+        ..Build::default()
+    };
+    let decided = |owner: &str| {
+        let job = Job { uid: "j".to_owned(), owner: owner.to_owned(), ..Job::default() };
+        decide(&BuildInput {
+            os_config: Some(&config),
+            pool: Some(&Pool { name: "worker".to_owned(), ..Pool::default() }),
+            desired: Some(&DesiredBuild { name: name.clone(), inputs: String::new(), ready: Ready::Yes }),
+            builds: &BTreeMap::from([(name.clone(), build.clone())]),
+            jobs: &BTreeMap::from([(job_name(&name), job)]),
+            used_images: &BTreeSet::new(),
+            answers: &Answers::default(),
+        })
+    };
+    let is_deleted = |action: &Action| matches!(action, Action::DeleteJob { .. });
+    assert!(is_deleted(&decided("b")) && !is_deleted(&decided("the build that is made again")));
+}
+
 /// Only what controls it proves whose it is: a running build of nobody, and a Job of nobody in the way, stay.
 #[test]
 fn builds_and_jobs_of_others_are_not_deleted() {

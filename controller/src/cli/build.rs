@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::build_accounts::{Account, Accounts};
 use super::build_log::BuildLog;
@@ -14,6 +15,7 @@ use crate::api::MachineConfig;
 use crate::image::local::{Local, Order};
 use crate::image::{AGENT, ApplyBy, Request, compose};
 use crate::manifests::Manifests;
+use crate::render::RenderError;
 
 /// The largest file that a person names.
 const MAX_FILE: u64 = 1 << 20;
@@ -34,7 +36,7 @@ pub(super) struct Arguments {
     /// Base image (default: the config's osImageURL)
     #[arg(long, value_name = "IMAGE")]
     base: Option<String>,
-    /// Lines of yours; the last stage begins with FROM configs
+    /// Your Containerfile; the last stage begins with FROM configs
     #[arg(long, value_name = "FILE")]
     containerfile: Option<PathBuf>,
     /// Where the image is pushed, by tag
@@ -80,7 +82,7 @@ pub(super) struct BuilderFlags {
     /// The agent that the steps run (default: beside this program)
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,
-    /// Base images and what is being built
+    /// Working directory and cache
     #[arg(long, value_name = "DIR", default_value = "/var/lib/machine-config-controller/build")]
     pub(super) work_dir: PathBuf,
     /// Storage driver of buildah (default: its choice)
@@ -89,7 +91,7 @@ pub(super) struct BuilderFlags {
     /// Allow registries without TLS
     #[arg(long)]
     insecure: bool,
-    /// Minutes until it is given up
+    /// Timeout, minutes
     #[arg(long, value_name = "MINUTES", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=1440))]
     timeout: u64,
 }
@@ -121,6 +123,19 @@ enum Output {
     Text,
     /// For programs
     Json,
+}
+
+/// A pushed image.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Built<'a> {
+    schema_version: u32,
+    /// The config that it carries.
+    config: Option<&'a str>,
+    /// The image that it was made of, by digest.
+    base: &'a str,
+    image: &'a str,
+    digest: &'a str,
 }
 
 /// Builds it.
@@ -165,9 +180,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     Ok(VerbOutput::done(match arguments.output {
         Output::Text => format!("{image}\n"),
         Output::Json => {
-            let config = &rendered.metadata.name;
-            let summary = json!({ "schemaVersion": 1, "config": config, "base": base, "image": image, "digest": digest });
-            format!("{summary}\n")
+            let config = rendered.metadata.name.as_deref();
+            let built = Built { schema_version: 1, config, base, image: &image, digest: &digest };
+            serde_json::to_string(&built).map_err(RenderError::from)? + "\n"
         }
     })
     .with_notes(notes))

@@ -5,7 +5,7 @@ use machine_config_core::model::refusal::Refusal;
 use super::CliError;
 use super::error::{FAILED, of_bootstrap, of_manifest};
 use crate::api::Violation;
-use crate::bootstrap::{BootstrapError, SeedError};
+use crate::bootstrap::{BootstrapError, SeedError, useless_secrets};
 use crate::manifests::{ManifestError, Manifests};
 use crate::render::RenderError;
 
@@ -24,6 +24,7 @@ pub(super) fn refuse<T>(
         let is_own = |error: &&BootstrapError| !follows(manifests, error);
         faults.extend(errors.iter().filter(is_own).flat_map(of_bootstrap));
     }
+    faults.extend(useless_secrets(manifests).iter().flat_map(of_bootstrap));
     faults.extend(manifests.violations.iter().map(|violation| of_violation(violation, &known)));
     match outcome {
         Ok(output) if faults.is_empty() => Ok(output),

@@ -1,5 +1,6 @@
 //! `man`: the manual pages, made from the parser.
 
+use machine_config_cli::exit::Exit;
 use machine_config_cli::man;
 
 use super::error::CliError;
@@ -17,7 +18,7 @@ pub(super) struct Arguments {
 
 /// Prints one page, or writes all of them.
 pub(super) fn run(arguments: &Arguments, command: clap::Command) -> Result<VerbOutput, CliError> {
-    let page = man::run(&arguments.shared, command, EXIT_STATUS);
+    let page = man::run(&arguments.shared, command, &EXITS);
     page.map(|page| VerbOutput::done(page.unwrap_or_default())).map_err(|error| match error {
         man::Error::Verb(text) => CliError::Usage(text),
         man::Error::Page(source) => CliError::Output(source),
@@ -29,9 +30,5 @@ pub(super) fn run(arguments: &Arguments, command: clap::Command) -> Result<VerbO
     })
 }
 
-/// As docs/reference.md of the agent has it, a code a line.
-const EXIT_STATUS: &str = "\
-0 success, or no difference
-2 invalid command line, or a named file or directory cannot be read
-3 no node can reach a config
-4 failed, or a document is invalid";
+/// Those of the agent that occur here: no verb compares, and there is no state on disk.
+const EXITS: [Exit; 4] = [Exit::DONE, Exit::USAGE, Exit::REFUSED, Exit::FAILED];

@@ -15,6 +15,8 @@ mod output;
 mod plan;
 mod render;
 mod run;
+#[cfg(test)]
+mod schemas;
 mod serve;
 mod status;
 #[cfg(test)]
@@ -40,7 +42,8 @@ use output::{VerbOutput, print, yaml};
     version,
     about,
     max_term_width = 100,
-    disable_help_subcommand = true
+    disable_help_subcommand = true,
+    after_help = "Exit codes, as of machine-config-agent: 0 done, 2 usage, 3 config refused, 4 failed or a document is invalid."
 )]
 struct Cli {
     #[command(subcommand)]

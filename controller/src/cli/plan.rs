@@ -9,9 +9,10 @@ use crate::api::MachineConfigPool;
 use crate::controllers::live_manifests;
 use crate::cost::cost;
 use crate::manifests::Manifests;
+use crate::model::NotApplied;
 use crate::model::policy::DisruptionPolicy;
-use crate::plan::explain;
-use crate::render::{RenderError, render};
+use crate::plan::{Plan, explain};
+use crate::render::{RenderError, Rendered, render};
 
 /// The exit status for a change that nodes refuse, as of the agent's `plan`.
 const REFUSED: u8 = 3;
@@ -73,19 +74,23 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let to = rendered(&manifests)?;
     let policy = manifests.policy.clone().unwrap_or_else(DisruptionPolicy::defaults);
     let outcome = cost(&from, &to, &policy)?;
+    let left_out = left_out(&to, outcome.as_ref().ok());
     let text = match (arguments.output, &outcome) {
         (Output::Json, outcome) => {
             let target = to.host_spec()?.target();
             let origin = from.host_spec()?.target();
-            let beside = explain::Beside::default();
+            let beside = explain::Beside { left_out, ..explain::Beside::default() };
             let json = explain::json(outcome.as_ref(), Some(&origin), &target, &beside);
             serde_json::to_string_pretty(&json).map_err(RenderError::from)? + "\n"
         }
         (Output::Text, Ok(_)) if from.name() == to.name() => {
-            format!("the nodes of pool {} keep {}: it stays as it is\n", arguments.pool, from.name())
+            let kept =
+                format!("the nodes of pool {} keep {}: it stays as it is\n", arguments.pool, from.name());
+            kept + &explain::not_applied_text(&to.remarks)
         }
         (Output::Text, Ok(plan)) => {
-            format!("a node of pool {} that has {}:\n{}", arguments.pool, from.name(), explain::text(plan))
+            let head = format!("a node of pool {} that has {}:\n", arguments.pool, from.name());
+            head + &explain::text(plan) + &explain::not_applied_text(&left_out)
         }
         (Output::Text, Err(refused)) => {
             format!("a node of pool {} would refuse it: {refused}\n", arguments.pool)
@@ -93,6 +98,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     };
     let code = if outcome.is_err() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS };
     Ok(VerbOutput { text, code, notes: manifests.notes })
+}
+
+/// Returns what the rendering left out: the plan of a node has the rest.
+fn left_out(to: &Rendered, plan: Option<&Plan>) -> Vec<NotApplied> {
+    let told = plan.map(Plan::not_applied).unwrap_or_default();
+    to.remarks.iter().filter(|remark| !told.contains(remark)).cloned().collect()
 }
 
 /// Returns the pool.

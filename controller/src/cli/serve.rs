@@ -41,7 +41,7 @@ pub(super) struct Arguments {
     /// Serve clients with a token of this file: lines TOKEN (all pools) or POOL TOKEN
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Serve clients with a certificate of these authorities, PEM
+    /// Serve clients with a certificate signed by these CAs, PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     client_ca: Option<PathBuf>,
     /// Kubeconfig of a new node's first contact

@@ -135,6 +135,7 @@ fn definitions_are_of_upstream_kinds() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test: it moves the files that a person has")]
 fn digest_of_other_contents_is_named_by_validate_and_render() {
     let directory = directory();
     let path = directory.path().to_str().unwrap();
@@ -147,6 +148,28 @@ fn digest_of_other_contents_is_named_by_validate_and_render() {
         let text = run(&[verb, "--manifests", path]).unwrap().text;
         let remark = "not applied: storage.files \"/etc/b\" contents.verification.hash: it is not that of the contents";
         assert!(text.contains(remark) && !text.contains(&hash), "{verb}: {text}");
+    }
+    let field = "storage.files \"/etc/b\" contents.verification.hash";
+    let text = run(&["validate", "--manifests", path, "--output", "json"]).unwrap().text;
+    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let named = &found["notApplied"][0];
+    assert_eq!((named["pool"].as_str(), named["field"].as_str()), (Some("worker"), Some(field)), "{text}");
+    // As `plan` says, of the file alone and beside the same object.
+    let file = directory.path().join("60-stale.yaml");
+    let given = tempfile::tempdir().unwrap();
+    let stale = given.path().join("60-stale.yaml");
+    for is_known in [true, false] {
+        std::fs::copy(&file, &stale).unwrap();
+        if !is_known {
+            std::fs::remove_file(&file).unwrap();
+        }
+        let words = ["plan", "--manifests", path, "--pool", "worker", "-f", stale.to_str().unwrap()];
+        let text = run(&words).unwrap().text;
+        assert_eq!(text.matches(field).count(), 1, "{is_known}: {text}");
+        let text = run(&[&words[..], &["--output", "json"]].concat()).unwrap().text;
+        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let named = found["notApplied"].as_array().unwrap();
+        assert!(matches!(named.as_slice(), [one] if one["field"] == field), "{is_known}: {text}");
     }
 }
 
@@ -366,9 +389,18 @@ fn pages_and_completions_know_every_verb() {
         assert_eq!(page.unwrap(), run(&["man", verb]).unwrap().text);
         let referred = format!("machine\\-config\\-controller\\-{verb}(8)");
         assert!(program.contains(&referred), "{verb}: {program}");
-        assert!(script.contains(&format!(",{verb})")), "{verb}");
+        assert!(script.contains(&format!("'{verb}') verbs=")), "{verb}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), verbs.len() + 1);
+    // The help has the codes of the page, and none that is not among the agent's.
+    let help = Cli::command().render_help().to_string();
+    let (_, codes) = help.split_once("Exit codes").unwrap();
+    let told: Vec<&str> =
+        codes.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty()).collect();
+    assert_eq!(told, ["0", "2", "3", "4"]);
+    let (_, section) = program.split_once(".SH \"EXIT STATUS\"").unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("\\fB")?.strip_suffix("\\fR"));
+    assert_eq!(rows.collect::<Vec<_>>(), told);
     let refused = run(&["man", "none"]).unwrap_err().to_string();
     assert_eq!(refused, "there is no command none; `machine-config-controller --help` lists them");
 }

@@ -1,14 +1,17 @@
 //! `validate`: everything that is wrong with a directory of manifests, in one run.
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::bootstrap::text;
 use super::faults::refuse;
 use super::input::Left;
 use super::plan::Output;
 use super::{CliError, Input, VerbOutput};
+use crate::api::pool::Configuration;
 use crate::bootstrap::bootstrap;
 use crate::manifests::Manifests;
+use crate::model::NotApplied;
 use crate::render::RenderError;
 
 /// Flags of `validate`.
@@ -25,6 +28,32 @@ pub(super) struct Arguments {
     output: Output,
 }
 
+/// Valid manifests.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Validated<'a> {
+    schema_version: u32,
+    pools: Vec<ValidPool<'a>>,
+    /// Objects that have no effect.
+    notes: &'a [String],
+    /// Fields that no node applies, and digests that are dropped since they are not those of the contents.
+    not_applied: Vec<PoolRemark<'a>>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct PoolRemark<'a> {
+    pool: &'a str,
+    #[serde(flatten)]
+    remark: &'a NotApplied,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct ValidPool<'a> {
+    name: &'a str,
+    /// The config that its nodes would have.
+    config: Option<&'a Configuration>,
+}
+
 /// Renders as a bootstrap would, and writes nothing.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let input = &arguments.input;
@@ -37,12 +66,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     Ok(match arguments.output {
         Output::Text => VerbOutput::done(text(&output)).with_notes(notes),
         Output::Json => {
-            let pools: Vec<_> = output
-                .pools
-                .iter()
-                .map(|(name, pool)| json!({ "name": name, "config": pool.spec.configuration }))
+            let pools = output.pools.iter();
+            let pools = pools
+                .map(|(name, pool)| ValidPool { name, config: pool.spec.configuration.as_ref() })
                 .collect();
-            let document = json!({ "schemaVersion": 1, "pools": pools, "notes": notes });
+            let not_applied =
+                output.remarks.iter().map(|(pool, remark)| PoolRemark { pool, remark }).collect();
+            let document = Validated { schema_version: 1, pools, notes: &notes, not_applied };
             VerbOutput::done(serde_json::to_string_pretty(&document).map_err(RenderError::from)? + "\n")
         }
     })

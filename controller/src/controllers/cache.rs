@@ -21,7 +21,7 @@ use crate::model::NotApplied;
 use crate::model::policy::DisruptionPolicy;
 use crate::opt_in::{CONTAINERFILES, OS_IMAGE, SETTINGS};
 use crate::render::Release;
-use crate::rollout::Node;
+use crate::rollout::{Answer, Node};
 use crate::view::Progress;
 
 /// So many objects that ended are known: far more than end while one answer is awaited.
@@ -76,6 +76,13 @@ pub(super) struct RenderedConfig {
     pub(super) made: Option<k8s_openapi::jiff::Timestamp>,
     /// Generation of the spec; a rendered config that was edited has another one than 1.
     pub(super) generation: i64,
+}
+
+/// A pool that can't be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct UnreadablePool {
+    pub(super) uid: Option<String>,
+    pub(super) cause: String,
 }
 
 /// A policy that can't be read.
@@ -146,7 +153,7 @@ pub(super) struct Snapshot {
     has_refused: bool,
     /// The definitions of kinds by name, with the version of their schemas: uid and generation.
     pub(super) definitions: BTreeMap<String, String>,
-    pub(super) pools: BTreeMap<String, Result<MachineConfigPool, String>>,
+    pub(super) pools: BTreeMap<String, Result<MachineConfigPool, UnreadablePool>>,
     /// MachineConfigs that are rendered from; with their labels where they can't be read.
     pub(super) configs: BTreeMap<String, StoredConfig>,
     pub(super) unreadable: BTreeMap<String, (ObjectMeta, String)>,
@@ -171,8 +178,8 @@ pub(super) struct Snapshot {
     pub(super) secrets: BTreeMap<String, ObservedSecret>,
     /// Progress of each `MachineConfigNode`.
     pub(super) progress: BTreeMap<String, Progress>,
-    /// Nodes whose cordons, uncordons and answers to agents the API server refuses, with its words.
-    pub(super) undrained: BTreeMap<String, String>,
+    /// Nodes whose cordons, uncordons and answers to agents the API server refuses, or does not answer, with the cause.
+    pub(super) undrained: BTreeMap<String, (Answer, String)>,
     /// The targets that this process gives pools, if it renders.
     pub(super) own_targets: Option<BTreeMap<String, OwnTarget>>,
     /// Nodes that are drained and whose pods the API server does not let be read.

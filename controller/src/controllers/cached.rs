@@ -11,7 +11,7 @@ use kube::api::{ObjectMeta, PartialObjectMeta};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::cache::{Cache, Kind, RenderedConfig, Snapshot, UnreadablePolicy};
+use super::cache::{Cache, Kind, RenderedConfig, Snapshot, UnreadablePolicy, UnreadablePool};
 use super::node::NodeObject;
 use super::stored_config::StoredConfig;
 use crate::api::{
@@ -55,7 +55,41 @@ pub(super) trait Cached: Resource + Clone + Debug + DeserializeOwned + Send + 's
 
     /// Names of the cached objects.
     fn names(snapshot: &Snapshot) -> BTreeSet<String>;
+
+    /// Returns the UID of the object that the cache has by a name; `None` also where it keeps none.
+    fn uid<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a str> {
+        let _ = (snapshot, name);
+        None
+    }
+
+    /// Removes an object that a watch reports as deleted, unless another one of its name is here.
+    fn remove_deleted(self, snapshot: &mut Snapshot) -> bool {
+        snapshot.note_gone(self.meta());
+        let name = self.meta().name.clone().unwrap_or_default();
+        let is_other = Self::uid(snapshot, &name).is_some_and(|uid| Some(uid) != self.meta().uid.as_deref());
+        !is_other && Self::remove(snapshot, &name)
+    }
 }
+
+/// A kind whose objects a controller finds to be gone by itself. The cache keeps their UIDs.
+pub(super) trait Identified: Cached {
+    /// Returns the UID before a request that may answer that the object is gone.
+    fn known(cache: &Cache, name: &str) -> Option<String> {
+        Self::uid(&cache.lock(), name).map(str::to_owned)
+    }
+
+    /// Removes an object that is gone. Another one of its name stays: the watch may have brought it before the answer came, and does not
+    /// bring it again.
+    fn remove_gone(snapshot: &mut Snapshot, name: &str, uid: Option<&str>) -> bool {
+        uid.is_some() && Self::uid(snapshot, name) == uid && Self::remove(snapshot, name)
+    }
+}
+
+impl Identified for Lenient<MachineConfigPool> {}
+
+impl Identified for Lenient<MachineConfig> {}
+
+impl Identified for Lenient<RolloutPolicy> {}
 
 /// Stores the API server's answer to an own write in the cache.
 pub(super) fn store<K: Resource>(cache: &Cache, object: K)
@@ -90,8 +124,7 @@ impl Cached for NodeObject {
 
     fn insert(self, snapshot: &mut Snapshot) -> bool {
         let node = Node::from(self);
-        let is_older =
-            |old: &Arc<Node>| old.uid == node.uid && is_older(&node.resource_version, &old.resource_version);
+        let is_older = |old: &Arc<Node>| is_older(&node.resource_version, &old.resource_version);
         let is_older = snapshot.nodes.get(&node.name).is_some_and(is_older);
         if snapshot.refuses(is_older) {
             return false;
@@ -116,13 +149,17 @@ impl Cached for NodeObject {
     fn names(snapshot: &Snapshot) -> BTreeSet<String> {
         snapshot.nodes.keys().cloned().collect()
     }
+    fn uid<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a str> {
+        Some(&snapshot.nodes.get(name)?.uid)
+    }
 }
 
 impl Cached for Lenient<MachineConfigPool> {
     const KIND: Kind = Kind::Pools;
 
     fn insert(self, snapshot: &mut Snapshot) -> bool {
-        let name = self.metadata.name.unwrap_or_default();
+        let ObjectMeta { name, uid, .. } = self.metadata;
+        let name = name.unwrap_or_default();
         let is_older = match (snapshot.pools.get(&name), &self.object) {
             (Some(Ok(old)), Ok(new)) => is_outdated(&new.metadata, &old.metadata),
             _ => false,
@@ -130,7 +167,8 @@ impl Cached for Lenient<MachineConfigPool> {
         if snapshot.refuses(is_older) {
             return false;
         }
-        let old = snapshot.pools.insert(name.clone(), self.object);
+        let new = self.object.map_err(|cause| UnreadablePool { uid, cause });
+        let old = snapshot.pools.insert(name.clone(), new);
         let new = snapshot.pools.get(&name);
         let news = old.as_ref() != new;
         let respecified = old.as_ref().map(identity) != new.map(identity);
@@ -153,11 +191,17 @@ impl Cached for Lenient<MachineConfigPool> {
     fn names(snapshot: &Snapshot) -> BTreeSet<String> {
         snapshot.pools.keys().cloned().collect()
     }
+    fn uid<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a str> {
+        match snapshot.pools.get(name)? {
+            Ok(pool) => pool.metadata.uid.as_deref(),
+            Err(unreadable) => unreadable.uid.as_deref(),
+        }
+    }
 }
 
 /// Returns the fields of a pool that change with its spec.
 fn identity(
-    pool: &Result<MachineConfigPool, String>,
+    pool: &Result<MachineConfigPool, UnreadablePool>,
 ) -> Option<(Option<&String>, Option<i64>, Option<&Time>)> {
     let metadata = &pool.as_ref().ok()?.metadata;
     Some((metadata.uid.as_ref(), metadata.generation, metadata.deletion_timestamp.as_ref()))
@@ -165,7 +209,7 @@ fn identity(
 
 /// Returns the fields of a pool that decide which nodes are in it.
 fn selection(
-    pool: &Result<MachineConfigPool, String>,
+    pool: &Result<MachineConfigPool, UnreadablePool>,
 ) -> Option<(Option<&String>, Option<&Time>, Option<&LabelSelector>)> {
     let pool = pool.as_ref().ok()?;
     let metadata = &pool.metadata;
@@ -190,6 +234,11 @@ impl Cached for Lenient<MachineConfig> {
                 made: self.metadata.creation_timestamp.map(|time| time.0),
                 generation: self.metadata.generation.unwrap_or(1),
             };
+            let is_older =
+                snapshot.rendered.get(&name).is_some_and(|old| is_older(&rendered.version, &old.version));
+            if snapshot.refuses(is_older) {
+                return false;
+            }
             // A config that was just made is no input; an edited or deleted one is restored.
             let edited = rendered.generation != 1;
             let was_source = remove_config(&name, snapshot);
@@ -213,6 +262,12 @@ impl Cached for Lenient<MachineConfig> {
     fn names(snapshot: &Snapshot) -> BTreeSet<String> {
         let all = snapshot.configs.keys().chain(snapshot.unreadable.keys()).chain(snapshot.rendered.keys());
         all.cloned().collect()
+    }
+    fn uid<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a str> {
+        let rendered = snapshot.rendered.get(name).map(|rendered| &*rendered.uid);
+        let source = || snapshot.configs.get(name)?.object.metadata.uid.as_deref();
+        let unreadable = || snapshot.unreadable.get(name)?.0.uid.as_deref();
+        rendered.or_else(source).or_else(unreadable)
     }
 }
 
@@ -278,6 +333,13 @@ impl Cached for Lenient<RolloutPolicy> {
     }
     fn names(snapshot: &Snapshot) -> BTreeSet<String> {
         snapshot.policies.keys().cloned().collect()
+    }
+    fn uid<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a str> {
+        let metadata = match snapshot.policies.get(name)? {
+            Ok(policy) => &policy.metadata,
+            Err(unreadable) => &unreadable.policy.metadata,
+        };
+        metadata.uid.as_deref()
     }
 }
 

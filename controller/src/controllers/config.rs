@@ -81,6 +81,9 @@ impl Cached for WatchedConfig {
     fn names(snapshot: &Snapshot) -> BTreeSet<String> {
         <Lenient<MachineConfig> as Cached>::names(snapshot)
     }
+    fn uid<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a str> {
+        <Lenient<MachineConfig> as Cached>::uid(snapshot, name)
+    }
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ fn conditions(stored: &[Condition], config: &str, reached: Reached, now: &str) -
         }
         Reached::Uncordoned => {
             let before = find("Cordoned").filter(|condition| condition.status == "True")?.clone();
-            let message = format!("update to {config}: takes pods again");
+            let message = format!("update to {config}: uncordoned");
             [before, made("Uncordoned", "True", "UpdateCompleteUncordoned", message)]
         }
     };

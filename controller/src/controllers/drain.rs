@@ -36,9 +36,9 @@ use super::unread;
 use super::write::Write;
 use crate::drain::pods::{PodSeen, seen};
 use crate::drain::{DESIRED, DrainRules, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step};
-use crate::drain::{blocked, failed, lasts, next, request, retry};
+use crate::drain::{blocked, failed, lasts, leaves_until, next, request, retry};
 use crate::retry::is_same;
-use crate::rollout::{Membership, Node, Selectors};
+use crate::rollout::{Answer, Membership, Node, Selectors, undrained_text};
 use crate::watches;
 use crate::watches::Answers;
 use budgets::SharedBudgets;
@@ -66,7 +66,7 @@ struct PodWatch {
     answers: Answers,
 }
 
-/// Runs it. It has no end.
+/// Runs the controller until the task is aborted.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     cache.until(|snapshot| unread::DRAIN.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The drain controller runs");
@@ -286,14 +286,11 @@ impl NodeTask {
                 }
                 Step::ListPods if !self.report_unlisted(&node, &view).await => continue,
                 Step::ListPods => None,
-                Step::Delete { .. } if !std::mem::replace(&mut self.is_deleting, true) => {
-                    warn!(
-                        "Drain of node {} timed out: deleting the pods that could not be evicted",
-                        self.name
-                    );
-                    self.pods.retry_refused();
+                Step::Record(patch) => {
+                    self.write(&node, &patch).await;
                     continue;
                 }
+                Step::Delete { .. } if self.begins_to_delete() => continue,
                 Step::Evict { pods, again } | Step::Delete { pods, again } => {
                     if !pods.is_empty() {
                         self.remove(pods, lasts(&view, now)).await;
@@ -315,6 +312,16 @@ impl NodeTask {
         }
         self.end_reports();
         self.name
+    }
+
+    /// Returns true if pods are deleted from now on.
+    fn begins_to_delete(&mut self) -> bool {
+        let begins = !std::mem::replace(&mut self.is_deleting, true);
+        if begins {
+            warn!("Drain of node {} timed out: deleting the pods that could not be evicted", self.name);
+            self.pods.retry_refused();
+        }
+        begins
     }
 
     fn end_reports(&self) {
@@ -352,6 +359,7 @@ impl NodeTask {
     fn decide(&mut self, node: &Node, view: &NodeView<'_>, now: jiff::Timestamp) -> Step {
         self.pods.budgets_changed(|pod| self.context.budgets.lock().of(pod), uptime());
         self.rules = rules(&self.context.cache.lock(), node);
+        self.pods.go_on(leaves_until(view));
         let by_label = |pod: &Pod| self.rules.skips(&pod.labels);
         self.pods.skip(by_label, self.rules.skip_terminating, wall_clock());
         next(view, &self.pods, &self.rules, now, uptime())
@@ -417,7 +425,7 @@ impl NodeTask {
         }
         let is_written = matches!(written, Ok(true));
         if is_written {
-            if let Some(beside) = patch.changed_beside() {
+            for beside in patch.changed_beside() {
                 self.context.contested.changed(&named(beside));
             }
             self.context.contested.wrote(&self.context.client, &field, &value).await;
@@ -436,15 +444,13 @@ impl NodeTask {
     /// Tells once of a write that failed; returns the pause before the next try.
     async fn failed(&mut self, node: &Node, error: &RequestError) -> Duration {
         let failed = self.tries.failed(&self.name, "", error);
-        let text = format!(
-            "Node {} can't be cordoned or uncordoned, or its agent's request can't be answered: {error}",
-            self.name
-        );
+        let (answer, cause) = (Answer::from_code(error.code()), error.to_string());
+        let text = undrained_text(&self.name, answer, &cause).replacen("node", "Node", 1);
         if failed.is_logged {
             warn!("{text}");
         }
         if failed.is_told {
-            self.tell_pool(Some(error.to_string()));
+            self.tell_pool(Some((answer, cause)));
             let about = About::node(&node.name, &node.uid);
             emit(&self.context.client, &about, Severity::Warning, "DrainNotWritten", &text).await;
         }
@@ -452,12 +458,14 @@ impl NodeTask {
     }
 
     /// Has the node's pool say that the node is not written to, or that it is.
-    fn tell_pool(&self, cause: Option<String>) {
+    fn tell_pool(&self, cause: Option<(Answer, String)>) {
+        let is_known = |snapshot: &Snapshot, (answer, cause): &(Answer, String)| {
+            let known = snapshot.undrained.get(&self.name);
+            known.is_some_and(|(before, known)| before == answer && is_same(known, cause))
+        };
         self.context.cache.change(|snapshot| match cause {
             // The same cause keeps its words: they are in the pool's status.
-            Some(cause) if snapshot.undrained.get(&self.name).is_some_and(|known| is_same(known, &cause)) => {
-                false
-            }
+            Some(cause) if is_known(snapshot, &cause) => false,
             Some(cause) => snapshot.undrained.insert(self.name.clone(), cause.clone()) != Some(cause),
             None => snapshot.undrained.remove(&self.name).is_some(),
         });
@@ -507,7 +515,7 @@ impl NodeTask {
         }
         if lasts >= FAILED_AFTER && !std::mem::replace(&mut self.reported.failed, true) {
             self.context.metrics.drain_failed(&self.name, true);
-            let text = format!("Drain exceeded {} minutes and goes on: {why}", FAILED_AFTER.as_secs() / 60);
+            let text = format!("Drain is still running after {} minutes: {why}", FAILED_AFTER.as_secs() / 60);
             emit(&self.context.client, &about, Severity::Warning, "DrainFailed", &text).await;
         }
         true

@@ -60,7 +60,9 @@ pub enum RunError {
     )]
     ForeignTarget(ForeignTarget),
     /// Another process leads.
-    #[error("Lease {0} is lost: somebody else leads, or the API server did not answer in time; start again")]
+    #[error(
+        "Lease {0} is lost: another replica leads, or the API server did not answer in time; start again"
+    )]
     LeaseLost(String),
     /// This process may act no longer.
     #[error("Lease {lease} is lost: it was not renewed in time: {cause}; start again")]
@@ -71,6 +73,6 @@ pub enum RunError {
         cause: String,
     },
     /// Not to be: a controller has no end.
-    #[error("a controller ended; start again")]
+    #[error("a controller task exited unexpectedly; start again")]
     Ended,
 }

@@ -40,7 +40,8 @@ pub(super) async fn delete(client: &Client, pod: &Pod) -> (&'static str, Outcome
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     let deleted = write(Write::Eviction, pods.delete(&pod.name, &params)).await;
     let (word, found) = outcome(deleted, "deleted", Duration::ZERO);
-    confirmed(&pods, pod, word, found).await
+    let (word, found) = confirmed(&pods, pod, word, found).await;
+    (word, found.of_deletion())
 }
 
 /// Looks at a pod that is said to be gone.
@@ -76,12 +77,13 @@ fn outcome<T>(
             Outcome::of_refusal(self::answer(&status), retry)
         }
         Err(error @ (RequestError::TimedOut | RequestError::Failed(_))) => {
-            return ("failed", Outcome::of_failure(&error.to_string()));
+            Outcome::of_failure(&error.to_string())
         }
     };
-    let word = match outcome {
+    let word = match &outcome {
         Outcome::Evicted => done,
         Outcome::Gone => "gone",
+        Outcome::Refused(refusal) if refusal.cause.is_passing() => "failed",
         Outcome::Refused(_) => "refused",
     };
     (word, outcome)

@@ -192,10 +192,7 @@ fn apply<K: Cached>(cache: &Cache, listed: &mut BTreeSet<String>, event: Event<K
             is_first || lost > 0
         }),
         Event::Apply(object) => cache.change(|snapshot| object.put_watched(snapshot)),
-        Event::Delete(object) => cache.change(|snapshot| {
-            snapshot.note_gone(object.meta());
-            K::remove(snapshot, &name(&object))
-        }),
+        Event::Delete(object) => cache.change(|snapshot| object.remove_deleted(snapshot)),
     }
 }
 
@@ -244,4 +241,53 @@ pub(super) async fn all(client: Client, cache: Cache, builds_in: Option<String>)
     }
     // None of them ends.
     while tasks.join_next().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use serde::de::DeserializeOwned;
+    use serde_json::json;
+
+    use super::*;
+
+    fn object<K: DeserializeOwned>(uid: &str, version: &str) -> K {
+        let metadata = json!({ "name": "one", "uid": uid, "resourceVersion": version });
+        serde_json::from_value(json!({ "metadata": metadata, "spec": {} })).unwrap()
+    }
+
+    /// An object was made again with the same name, and the answer to its creation is here. The watch begins again where it ended, and brings
+    /// the one before, with its end.
+    fn older_object_does_not_replace_the_one_that_was_made_later<K: Cached + DeserializeOwned + Debug>() {
+        let cache = Cache::new();
+        let mut listed = BTreeSet::new();
+        let mut play = |event: Event<K>| apply(&cache, &mut listed, event);
+        let uid = || K::uid(&cache.lock(), "one").map(str::to_owned);
+        play(Event::Apply(object("a", "1")));
+        assert_eq!(uid().as_deref(), Some("a"));
+        cache.change(|snapshot| object::<K>("b", "7").put(snapshot));
+        for (event, what) in [
+            (Event::Apply(object("a", "3")), "a change"),
+            (Event::Delete(object("a", "5")), "a deletion"),
+            (Event::Apply(object("b", "6")), "the creation"),
+        ] {
+            play(event);
+            assert_eq!(uid().as_deref(), Some("b"), "{:?}: {what} of an earlier one", K::KIND);
+        }
+        play(Event::Delete(object("b", "8")));
+        assert_eq!(uid(), None);
+    }
+
+    #[test]
+    fn watch_that_begins_again_undoes_no_answer() {
+        older_object_does_not_replace_the_one_that_was_made_later::<Lenient<MachineConfigPool>>();
+        older_object_does_not_replace_the_one_that_was_made_later::<WatchedConfig>();
+        older_object_does_not_replace_the_one_that_was_made_later::<NodeObject>();
+        older_object_does_not_replace_the_one_that_was_made_later::<Lenient<RolloutPolicy>>();
+        older_object_does_not_replace_the_one_that_was_made_later::<MachineOsConfig>();
+        older_object_does_not_replace_the_one_that_was_made_later::<MachineOsBuild>();
+        older_object_does_not_replace_the_one_that_was_made_later::<Job>();
+        older_object_does_not_replace_the_one_that_was_made_later::<OpenShiftBuild>();
+    }
 }

@@ -46,7 +46,7 @@ pub(super) type Ready = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 pub(super) async fn bind(address: SocketAddr) -> Result<TcpListener, RunError> {
     let listener = TcpListener::bind(address).await.map_err(|source| RunError::Bind { address, source })?;
     let place = listener.local_addr().map_err(|source| RunError::Bind { address, source })?;
-    info!("metrics and health on {place}");
+    info!("Serving metrics and health on {place}");
     Ok(listener)
 }
 

@@ -94,7 +94,7 @@ impl OsConfig {
 
     /// Returns true if this one was read before another one.
     pub(super) fn is_older(&self, than: &Self) -> bool {
-        self.build.uid == than.build.uid && is_older(&self.version, &than.version)
+        is_older(&self.version, &than.version)
     }
 }
 
@@ -182,7 +182,7 @@ impl OsBuild {
 
     /// Returns true if this one was read before another one.
     pub(super) fn is_older(&self, than: &Self) -> bool {
-        self.build.uid == than.build.uid && is_older(&self.version, &than.version)
+        is_older(&self.version, &than.version)
     }
 }
 

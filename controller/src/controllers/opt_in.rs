@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::awaited::Untouched;
 use super::cache::{Cache, Kind, Snapshot};
-use super::cached::{Cached, store};
+use super::cached::{Cached, Identified as _, store};
 use super::client::RequestError;
 use super::conflict::{Expected, or_judged};
 use super::contested::{Contested, Field};
@@ -43,7 +43,7 @@ const MAX_AT_ONCE: usize = 16;
 /// The most writes for one pool in a row: more of them are a mistake of this program.
 const MAX_WRITES: usize = 8;
 
-/// Runs it. It has no end.
+/// Runs the controller until the task is aborted.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, namespace: String) {
     let mut watches = JoinSet::new();
     watches.spawn(follow(Api::<BuildSettings>::namespaced(client.clone(), &namespace), cache.clone()));
@@ -228,11 +228,11 @@ impl Controller {
             }
             Action::DeleteOsConfig { name, uid, version } => {
                 let expected = Expected::Version { uid: Some(uid.clone()), version: version.clone() };
-                let preconditions = Preconditions { uid: Some(uid), resource_version: version };
+                let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: version };
                 let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
                 let deleted = write(Write::OptInOsConfig, os_configs.delete(&name, &how)).await;
                 or_judged(Write::OptInOsConfig, deleted, &expected, os_configs.get(&name)).await?;
-                self.cache.change(|snapshot| MachineOsConfig::remove(snapshot, &name));
+                self.cache.change(|snapshot| MachineOsConfig::remove_gone(snapshot, &name, Some(&uid)));
                 info!("Deleted MachineOSConfig {name}: its pool has lost the label {}", opt_in::ENABLED);
                 self.metrics.wrote("opt-in", "deleted");
             }

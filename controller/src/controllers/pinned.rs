@@ -46,7 +46,7 @@ const NOT_WRITTEN: &str = "PinnedImagesNotWritten";
 /// Said of a pool.
 const NO_COUNTS: &str = "does not have the counts of its pinned images";
 
-/// Runs it. It has no end.
+/// Runs the controller until the task is aborted.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     let needed = [Kind::Definitions, Kind::Pools, Kind::Nodes];
     cache.until(|snapshot| needed.iter().all(|kind| snapshot.knows(*kind))).await;

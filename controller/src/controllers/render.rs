@@ -29,7 +29,7 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use super::cache::{Cache, Snapshot};
-use super::cached::{Cached, store};
+use super::cached::{Cached, Identified as _, store};
 use super::client::{RequestError, send};
 use super::conflict::{Conflict, Expected, judge, judged};
 use super::contested::{Contested, Field};
@@ -43,10 +43,14 @@ use super::write::{Write, write, write_and_read};
 use crate::api::pool::{Condition, Configuration, Reference};
 use crate::api::{MachineConfig, MachineConfigPool};
 use crate::cost::reconcilable;
+use crate::interlock::TAKE_OVER;
+use crate::model::NotApplied;
 use crate::model::policy::DisruptionPolicy;
+use crate::model::text::listed;
 use crate::reading::Lenient;
 use crate::render::{RenderError, Rendered};
 use crate::retry::{Turn, Turns};
+use machine_config_core::report::MAX_REASON_LENGTH;
 use names::Names;
 
 /// Length of the pause after the last change.
@@ -61,8 +65,11 @@ const RENDER_DEGRADED: &str = "RenderDegraded";
 /// Condition of a pool whose MachineConfigs have fields that nobody knows, and the reason of their Events.
 const UNKNOWN_FIELDS: &str = "UnknownFields";
 
-/// Unknown fields that a condition names.
-const MAX_NAMED: usize = 8;
+/// Condition of a pool whose rendered config has what no node applies.
+const FIELDS_NOT_APPLIED: &str = "FieldsNotApplied";
+
+/// Characters of unknown fields in an Event, which may have 1024 with the name.
+const MAX_EVENT_LENGTH: usize = 700;
 
 fn is_known(snapshot: &Snapshot) -> bool {
     unread::RENDER.iter().all(|kind| snapshot.knows(*kind))
@@ -78,6 +85,8 @@ struct Controller {
     tries: Tries,
     /// Failures of MachineConfigs of images that were built before.
     components: Tries,
+    /// Those of them that no `MachineOSConfig` rules.
+    unruled: seed::Unruled,
     /// Failures of deletions, by rendered config.
     deletions: Tries,
     /// Values that were written again.
@@ -106,6 +115,7 @@ impl Controller {
             metrics,
             tries: Tries::default(),
             components: Tries::default(),
+            unruled: seed::Unruled::default(),
             deletions: Tries::default(),
             contested: Contested::default(),
             turns: Arc::default(),
@@ -130,10 +140,13 @@ impl Controller {
     /// Reads a pool as it is now; returns false if it is gone.
     async fn refresh(&self, name: &str) -> Result<bool, RequestError> {
         self.metrics.wrote("render", "conflict");
+        let known = Lenient::<MachineConfigPool>::known(&self.cache, name);
         match send(self.pools().get(name)).await {
             Ok(pool) => self.cache.change(|snapshot| pool.put(snapshot)),
             Err(error) if error.code() == 404 => {
-                self.cache.change(|snapshot| <Lenient<MachineConfigPool> as Cached>::remove(snapshot, name));
+                self.cache.change(|snapshot| {
+                    Lenient::<MachineConfigPool>::remove_gone(snapshot, name, known.as_deref())
+                });
                 return Ok(false);
             }
             Err(error) => return Err(error),
@@ -175,7 +188,24 @@ impl Controller {
         }
         let degraded = matches!(turn, Turn::Unsettled(_)).then(|| alternates(&name));
         let pool = self.condition(pool, RENDER_DEGRADED, degraded).await?;
-        self.report_unknown(pool, &unknown).await
+        let pool = self.report_unknown(pool, &unknown).await?;
+        self.report_not_applied(pool, &rendered.remarks).await
+    }
+
+    /// Names what nodes will not apply: a node without a MachineConfigNode has no such condition, and a dropped digest is known
+    /// here alone.
+    async fn report_not_applied(
+        &mut self,
+        pool: MachineConfigPool,
+        remarks: &[NotApplied],
+    ) -> Result<(), RequestError> {
+        let old = pool.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let is_told = old.into_iter().flatten().any(|condition| condition.type_ == FIELDS_NOT_APPLIED);
+        if remarks.is_empty() && !is_told {
+            return Ok(());
+        }
+        let message = (!remarks.is_empty()).then(|| listed(remarks, MAX_REASON_LENGTH));
+        self.condition(pool, FIELDS_NOT_APPLIED, message).await.map(drop)
     }
 
     /// Names the fields that nobody knows: the Machine Config Operator lets them pass, so they are not refused.
@@ -183,25 +213,25 @@ impl Controller {
         &mut self,
         pool: MachineConfigPool,
         unknown: &[(String, String, String)],
-    ) -> Result<(), RequestError> {
-        let named: Vec<&str> = unknown.iter().map(|(.., text)| text.as_str()).take(MAX_NAMED).collect();
-        let message = (!named.is_empty()).then(|| named.join("; "));
+    ) -> Result<MachineConfigPool, RequestError> {
+        let named: Vec<&str> = unknown.iter().map(|(.., text)| text.as_str()).collect();
+        let message = (!named.is_empty()).then(|| listed(&named, MAX_REASON_LENGTH));
         let old = pool.status.as_ref().and_then(|status| status.conditions.as_ref());
         let old = old.into_iter().flatten().find(|condition| condition.type_ == UNKNOWN_FIELDS);
         if message.is_none() && old.is_none() {
-            return Ok(());
+            return Ok(pool);
         }
         let told = old.and_then(|old| old.message.clone()).unwrap_or_default();
         let version = pool.metadata.resource_version.clone();
         let pool = self.condition(pool, UNKNOWN_FIELDS, message).await?;
         if pool.metadata.resource_version == version {
-            return Ok(());
+            return Ok(pool);
         }
         for (name, uid, text) in unknown.iter().filter(|(.., text)| !told.contains(text)) {
             let about = About::machine_config(name, uid);
             emit(&self.client, &about, Severity::Warning, UNKNOWN_FIELDS, text).await;
         }
-        Ok(())
+        Ok(pool)
     }
 
     /// Refuses a config that nodes with the pool's target could not reconcile: the own one, if another program has set a further one.
@@ -297,12 +327,15 @@ impl Controller {
     /// Restores a rendered config: its name is the digest of its content.
     async fn restore(&mut self, mut object: MachineConfig) -> Result<(), RequestError> {
         let name = object.metadata.name.clone().unwrap_or_default();
+        let known = Lenient::<MachineConfig>::known(&self.cache, &name);
         let found = match send(self.configs().get(&name)).await {
             Ok(found) => found,
             Err(error) => {
                 // It is made by the next try.
                 if error.code() == 404 {
-                    self.cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
+                    self.cache.change(|snapshot| {
+                        Lenient::<MachineConfig>::remove_gone(snapshot, &name, known.as_deref())
+                    });
                 }
                 return Err(error);
             }
@@ -356,10 +389,14 @@ impl Controller {
             self.stands_with(&pool, vec![rendered.name().to_owned()]);
             return Ok(pool);
         }
-        let patch = json!({
-            "metadata": { "resourceVersion": pool.metadata.resource_version, "uid": pool.metadata.uid },
-            "spec": { "configuration": target },
-        });
+        let mut metadata =
+            json!({ "resourceVersion": pool.metadata.resource_version, "uid": pool.metadata.uid });
+        // It was for the target that goes now: the next one of another program is taken over by another annotation.
+        let is_taken_over = has_annotation(&pool, TAKE_OVER);
+        if is_taken_over && let Some(metadata) = metadata.as_object_mut() {
+            metadata.insert("annotations".to_owned(), json!({ TAKE_OVER: null }));
+        }
+        let patch = json!({ "metadata": metadata, "spec": { "configuration": target } });
         if !self.may_repeat(&field, rendered.name()) {
             self.stand_for(&pool, vec![rendered.name().to_owned()], true);
             return Ok(pool);
@@ -379,7 +416,9 @@ impl Controller {
         };
         self.metrics.wrote("render", "targeted");
         if present(&pool) != rendered.name() {
-            info!("Pool {name} targets {}", rendered.name());
+            let from =
+                if is_taken_over { format!(", taken over from {}", present(&pool)) } else { String::new() };
+            info!("Pool {name} targets {}{from}", rendered.name());
         }
         self.stand_for(&patched, vec![rendered.name().to_owned()], is_contested);
         store(&self.cache, patched.clone());
@@ -448,6 +487,10 @@ fn alternates(pool: &str) -> String {
     )
 }
 
+fn has_annotation(pool: &MachineConfigPool, key: &str) -> bool {
+    pool.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(key))
+}
+
 /// Names the target of a pool.
 fn target_of(pool: &MachineConfigPool) -> Field {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
@@ -488,8 +531,7 @@ fn outcome(snapshot: &Snapshot, pool: &str) -> Option<Outcome> {
 fn unknown_fields(snapshot: &Snapshot, name: &str) -> Option<(String, String, String)> {
     let fields = snapshot.unknown_fields.get(name)?;
     let uid = snapshot.configs.get(name)?.object.metadata.uid.clone().unwrap_or_default();
-    let named: Vec<String> = fields.iter().take(MAX_NAMED).map(ToString::to_string).collect();
-    Some((name.to_owned(), uid, format!("MachineConfig {name}: {}", named.join("; "))))
+    Some((name.to_owned(), uid, format!("MachineConfig {name}: {}", listed(fields, MAX_EVENT_LENGTH))))
 }
 
 /// A MachineConfig that the pool selects and that can't be read: to leave it out would take it from the nodes.

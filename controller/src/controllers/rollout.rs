@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::ClusterResourceScope;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde_json::json;
 use tokio::sync::watch;
@@ -29,8 +29,8 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::info;
 
-use super::cache::{Cache, Journal, Kind, Snapshot};
-use super::cached::Cached;
+use super::cache::{Cache, Journal, Kind, Snapshot, UnreadablePool};
+use super::cached::{Cached as _, Identified};
 use super::client::{RequestError, uptime};
 use super::conflict::{Conflict, Expected, judge};
 use super::contested::Contested;
@@ -48,8 +48,8 @@ use crate::cost::NodeCost;
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
 use crate::rollout::{
-    self, Clock, Fleet, NodePatch, NodeWrites, Pair, Policy, Pool, Rollout, Topology, deleting_status,
-    rollout, unknown_status, unread_status,
+    self, Clock, Fleet, NodePatch, NodeWrites, Pair, Policy, Pool, Rollout, Topology, Undrained,
+    deleting_status, rollout, unknown_status, unread_status,
 };
 use definition::PoolsDefinition;
 use sent::{Sent, StatusFor};
@@ -72,7 +72,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// delay a window nor make nodes late.
 const LONGEST_TIMED_WAIT: Duration = Duration::from_secs(60);
 
-/// Runs it. It has no end. `own_node` is the node that this process runs on. Before it is known that this program is alone on the pools,
+/// Runs the controller until the task is aborted. `own_node` is the node that this process runs on. Before it is known that this program is alone on the pools,
 /// they say which kinds can't be read, and nothing else.
 pub(super) async fn run(
     client: Client,
@@ -297,7 +297,8 @@ impl Controller {
             let given = node.desired.config.as_ref().and_then(|config| snapshot.rendered.get(config));
             self.fleet.put(Arc::clone(node), given.map(|rendered| &*rendered.pool), is_unlabeled);
         }
-        let topology = Topology::new(snapshot.topology.as_deref(), self.fleet.len());
+        let (nodes, control_plane) = (self.fleet.len(), self.fleet.control_plane());
+        let topology = Topology::new(snapshot.topology.as_deref(), nodes, control_plane);
         if changed.others || self.topology != topology {
             self.topology = topology;
             self.fleet.concern_all();
@@ -402,7 +403,7 @@ impl StatusWriter {
     ) -> Result<Written, RequestError>
     where
         K: Resource<DynamicType = ()>,
-        Lenient<K>: Cached + Resource<DynamicType = (), Scope = ClusterResourceScope>,
+        Lenient<K>: Identified + Resource<DynamicType = (), Scope = ClusterResourceScope>,
         S: serde::Serialize + PartialEq + Default,
     {
         if old == Some(new) || (old.is_none() && *new == S::default()) {
@@ -422,7 +423,7 @@ impl StatusWriter {
             Ok(now) => ("written", now),
             Err(error) => match judge(what, error, &Expected::of(meta), api.get(&name)).await? {
                 Conflict::Changed(now) => ("conflict", now),
-                Conflict::Gone => return Ok(self.gone::<K>(&name)),
+                Conflict::Gone => return Ok(self.gone::<K>(meta)),
             },
         };
         self.metrics.wrote("node", outcome);
@@ -437,18 +438,19 @@ impl StatusWriter {
     }
 
     /// Removes an object that is gone: what was decided by it does not count.
-    fn gone<K>(&self, name: &str) -> Written
+    fn gone<K>(&self, meta: &ObjectMeta) -> Written
     where
-        Lenient<K>: Cached,
+        Lenient<K>: Identified,
     {
-        self.cache.change(|snapshot| <Lenient<K> as Cached>::remove(snapshot, name));
+        let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref());
+        self.cache.change(|snapshot| Lenient::<K>::remove_gone(snapshot, name, uid));
         Written::Conflict
     }
 }
 
 /// Returns the pools whose nodes may be given a target. The rendered configs of one that is being deleted go before it does.
 fn living(snapshot: &Snapshot) -> BTreeSet<String> {
-    let lives = |pool: &Result<MachineConfigPool, String>| {
+    let lives = |pool: &Result<MachineConfigPool, UnreadablePool>| {
         pool.as_ref().is_ok_and(|pool| pool.metadata.deletion_timestamp.is_none())
     };
     snapshot.pools.iter().filter(|(_, pool)| lives(pool)).map(|(name, _)| name.clone()).collect()
@@ -482,13 +484,17 @@ fn decide(
         .filter_map(|policy| policy.as_ref().ok())
         .filter(|policy| policy.pool() == name)
         .collect();
+    let mut unreadable = snapshot.policies.values().filter_map(|policy| policy.as_ref().err());
+    let unreadable = unreadable.find(|unreadable| unreadable.policy.pool() == name);
     let target = target(&object).unwrap_or_default();
     let pool = Pool {
         unread: unread::message(snapshot, &unread::NODE),
         contested: (standing == Standing::Contested).then(|| CONTESTED.to_owned()),
+        own_target: snapshot.own_target(&object).and_then(|own| own.configs.last().cloned()),
         unrecorded: controller.statuses.unrecorded(name),
         is_status_failing: controller.statuses.failure(&about_pool(&object)).is_some(),
         halted: controller.statuses.halted(&object),
+        resumed: controller.statuses.resumed(&object),
         layering: layering(name, &target, &snapshot.os_configs, &snapshot.os_builds),
         os_image: os_image(&object, snapshot),
         unavailable_elsewhere: controller.fleet.unavailable_elsewhere(name),
@@ -500,12 +506,9 @@ fn decide(
         undrained: undrained(snapshot, name, &mut controller.fleet),
         has_plan: controller.pools_definition.has_plan(),
         policies: policies.iter().map(|policy| known(policy, snapshot)).collect(),
-        unreadable_policy: snapshot
-            .policies
-            .values()
-            .filter_map(|policy| policy.as_ref().err())
-            .find(|unreadable| unreadable.policy.pool() == name)
+        unreadable_policy: unreadable
             .map(|unreadable| rollout::unreadable(&unreadable.policy, &unreadable.cause)),
+        unreadable_memory: unreadable.and_then(|unreadable| unreadable.policy.status.clone()),
         ..Pool::from_pool(&object)
     };
     let input = rollout::RolloutInput {
@@ -535,18 +538,23 @@ fn about_pool(pool: &MachineConfigPool) -> About {
 }
 
 /// Returns the nodes of a pool that the drain controller can't write to.
-fn undrained(snapshot: &Snapshot, pool: &str, fleet: &mut Fleet) -> Vec<(String, String)> {
+fn undrained(snapshot: &Snapshot, pool: &str, fleet: &mut Fleet) -> Vec<Undrained> {
     let Some(census) = fleet.census(pool).filter(|_| !snapshot.undrained.is_empty()) else {
         return Vec::new();
     };
     let own = snapshot.undrained.iter().filter(|(node, _)| census.contains(node));
-    own.map(|(node, cause)| (node.clone(), cause.clone())).collect()
+    own.map(|(node, (answer, cause))| Undrained { node: node.clone(), answer: *answer, cause: cause.clone() })
+        .collect()
 }
 
-/// Reads a policy. No node returns to a config that is gone: those of a pool go with it, and a pool of its name is another one.
+/// Reads a policy. No node returns to a config that is gone: those of a pool go with it, and a pool of its name is another one. Nor to one
+/// of another pool, which the policy was for.
 fn known(policy: &RolloutPolicy, snapshot: &Snapshot) -> Policy {
+    let pool = policy.pool();
+    let is_of_pool =
+        |config: &String| snapshot.rendered.get(config).is_some_and(|rendered| rendered.pool == pool);
     let mut policy = Policy::from_policy(policy);
-    policy.status.last_good.take_if(|good| !snapshot.rendered.contains_key(&good.config));
+    policy.status.last_good.take_if(|good| !is_of_pool(&good.config));
     policy
 }
 

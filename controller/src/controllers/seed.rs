@@ -1,6 +1,7 @@
 //! The shell of [`crate::seed`], beside the render controller: MachineConfigs of images that were built before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
@@ -10,7 +11,7 @@ use kube::{Api, Client};
 use tracing::{info, warn};
 
 use super::cache::{Cache, Snapshot};
-use super::cached::{Cached, store};
+use super::cached::{Identified as _, store};
 use super::client::RequestError;
 use super::conflict::{Expected, judged};
 use super::events::{About, Severity, emit};
@@ -20,7 +21,7 @@ use super::write::{Write, write, write_and_read};
 use crate::api::{MachineConfig, MachineConfigPool};
 use crate::reading::Lenient;
 use crate::render::{Rendered, render, render_first};
-use crate::seed::{Action, COMPONENT_PREFIX, Source, actions, has_no_maker, selected, with_components};
+use crate::seed::{Action, COMPONENT_PREFIX, Source, actions, selected, unruled, with_components};
 
 /// So many are written at once.
 const MAX_AT_ONCE: usize = 4;
@@ -58,6 +59,20 @@ fn sources(snapshot: &Snapshot) -> Vec<Source> {
     snapshot.os_configs.values().map(|config| config.seed.clone()).collect()
 }
 
+/// Those that nobody rules, and that are told: name and UID. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Unruled(Arc<Mutex<BTreeSet<(String, String)>>>);
+
+impl Unruled {
+    /// Takes those that there are now; returns the names of new ones.
+    fn take(&self, now: BTreeSet<(String, String)>) -> Vec<String> {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = now.difference(&told).map(|(name, _)| name.clone()).collect();
+        *told = now;
+        new
+    }
+}
+
 /// Creates, updates and deletes these MachineConfigs as the `MachineOSConfig`s require; returns the time until the next try, if something
 /// was refused or failed.
 pub(super) async fn components(
@@ -65,13 +80,19 @@ pub(super) async fn components(
     cache: &Cache,
     metrics: &Metrics,
     tries: &Tries,
+    told: &Unruled,
 ) -> Option<Duration> {
-    let actions = {
+    let (actions, unruled) = {
         let snapshot = cache.lock();
+        let (sources, configs) = (sources(&snapshot), snapshot.whole_configs(|name, _| is_component(name)));
+        let key = |config: &MachineConfig| (name(config), config.metadata.uid.clone().unwrap_or_default());
         // Errors of a source are reported where its pool is rendered.
-        actions(&sources(&snapshot), &snapshot.whole_configs(|name, _| is_component(name))).0
+        (actions(&sources, &configs).0, unruled(&sources, &configs).map(key).collect::<BTreeSet<_>>())
     };
     let components = Components { client, cache, metrics, tries };
+    for name in told.take(unruled) {
+        components.tell_unruled(&name).await;
+    }
     let waits = stream::iter(actions).map(|action| components.bring(action)).buffer_unordered(MAX_AT_ONCE);
     waits.collect::<Vec<_>>().await.into_iter().flatten().min()
 }
@@ -102,16 +123,12 @@ impl Components<'_> {
             Action::Create(_) => Expected::Absent,
             Action::Update(config) | Action::Delete(config) => Expected::of(&config.metadata),
         };
-        let is_told = matches!(&action, Action::Delete(config) if has_no_maker(config));
         let api = Api::<Lenient<MachineConfig>>::all(self.client.clone());
         let error = match execute(&api, self.cache, action).await {
             Ok(done) => {
                 info!("{done}");
                 self.metrics.wrote("render", outcome);
                 self.tries.succeeded(&field);
-                if is_told {
-                    self.tell_deletion(&name).await;
-                }
                 return None;
             }
             Err(error) => judged(Write::SeedConfig, error, &expected, api.get(&name)).await,
@@ -133,14 +150,15 @@ impl Components<'_> {
         Some(failed.wait)
     }
 
-    /// Tells of a MachineConfig that named no maker: a person's would look like it.
-    async fn tell_deletion(&self, name: &str) {
-        let Some(about) = self.pool_of(name) else { return };
+    /// Tells of a MachineConfig that stays because it names no maker: a person's would look like it.
+    async fn tell_unruled(&self, name: &str) {
         let text = format!(
-            "Deleted MachineConfig {name}, which names no maker: it was as the Machine Config Operator makes it, and no MachineOSConfig \
-             is for this pool. If it was yours, set osImageURL in a MachineConfig of another name"
+            "MachineConfig {name} stays, and its image with it: it is as the Machine Config Operator makes it and names no maker, and no \
+             MachineOSConfig is for its pool. If nobody needs it: kubectl delete machineconfig {name}"
         );
-        emit(self.client, &about, Severity::Warning, "PrebuiltImageDeleted", &text).await;
+        info!("{text}");
+        let Some(about) = self.pool_of(name) else { return };
+        emit(self.client, &about, Severity::Warning, "PrebuiltImageLeft", &text).await;
     }
 
     /// Returns the pool whose nodes have the image of such a MachineConfig.
@@ -152,13 +170,16 @@ impl Components<'_> {
     }
 }
 
+fn name(config: &MachineConfig) -> String {
+    config.metadata.name.clone().unwrap_or_default()
+}
+
 /// Makes one write; returns its log line.
 async fn execute(
     api: &Api<Lenient<MachineConfig>>,
     cache: &Cache,
     action: Action,
 ) -> Result<String, RequestError> {
-    let name = |config: &MachineConfig| config.metadata.name.clone().unwrap_or_default();
     match action {
         Action::Create(config) => {
             let name = name(&config);
@@ -172,7 +193,7 @@ async fn execute(
             let config = Lenient::of(*config);
             let how = PostParams::default();
             store(cache, write_and_read(Write::SeedConfig, api.replace(&name, &how, &config)).await?);
-            Ok(format!("Gave {name} the image that its MachineOSConfig names now"))
+            Ok(format!("Wrote {name} as its MachineOSConfig names it now"))
         }
         Action::Delete(config) => {
             let name = name(&config);
@@ -182,7 +203,8 @@ async fn execute(
             };
             let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             write(Write::SeedConfig, api.delete(&name, &how)).await?;
-            cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
+            let uid = config.metadata.uid.as_deref();
+            cache.change(|snapshot| Lenient::<MachineConfig>::remove_gone(snapshot, &name, uid));
             Ok(format!("Deleted {name}: no MachineOSConfig names its image"))
         }
     }

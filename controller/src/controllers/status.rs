@@ -141,7 +141,7 @@ fn running(snapshot: &Snapshot) -> BTreeMap<String, BuildPods> {
 /// Makes the screen from the cached objects.
 fn view_of(snapshot: &Snapshot, lines: &BTreeMap<String, String>, limit: usize) -> View {
     let pools = snapshot.pools.iter().map(|(name, pool)| {
-        let pool = pool.as_ref().map_err(Clone::clone).map(|object| {
+        let pool = pool.as_ref().map_err(|unreadable| unreadable.cause.clone()).map(|object| {
             let target = object.spec.configuration.as_ref().and_then(|target| target.name.as_deref());
             let policies = snapshot.policies.values().filter_map(|policy| policy.as_ref().ok());
             Pool {

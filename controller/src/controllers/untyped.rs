@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::cache::{Kind, Snapshot};
-use super::cached::Cached;
+use super::cached::{Cached, Identified};
 use super::layering::{OsBuild, OsConfig};
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{ControllerConfig, MachineConfiguration, MachineOSBuild, MachineOSConfig};
@@ -59,6 +59,9 @@ impl Cached for MachineOsConfig {
     fn names(snapshot: &Snapshot) -> BTreeSet<String> {
         snapshot.os_configs.keys().cloned().collect()
     }
+    fn uid<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a str> {
+        Some(&snapshot.os_configs.get(name)?.build.uid)
+    }
 }
 
 impl Cached for MachineOsBuild {
@@ -79,7 +82,14 @@ impl Cached for MachineOsBuild {
     fn names(snapshot: &Snapshot) -> BTreeSet<String> {
         snapshot.os_builds.keys().cloned().collect()
     }
+    fn uid<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a str> {
+        Some(&snapshot.os_builds.get(name)?.build.uid)
+    }
 }
+
+impl Identified for MachineOsConfig {}
+
+impl Identified for MachineOsBuild {}
 
 impl Cached for Untyped<ControllerConfig> {
     const KIND: Kind = Kind::ControllerConfig;

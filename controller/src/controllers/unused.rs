@@ -54,6 +54,7 @@ fn is_ours(rendered: &RenderedConfig, snapshot: &Snapshot) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
+    use super::super::cache::UnreadablePool;
     use super::super::cached::Cached as _;
     use super::*;
     use crate::api::{GENERATED_BY, MachineConfig, MachineConfigPool, RolloutPolicy};
@@ -133,7 +134,9 @@ mod tests {
         gone.pools.clear();
         assert!(unused(&gone).is_empty(), "its pool is gone");
         let mut unreadable = snapshot("u", |_| ());
-        unreadable.pools.insert("worker".to_owned(), Err("no object".to_owned()));
+        unreadable
+            .pools
+            .insert("worker".to_owned(), Err(UnreadablePool { uid: None, cause: "no object".to_owned() }));
         assert!(unused(&unreadable).is_empty(), "its pool can't be read");
     }
 }

@@ -8,6 +8,8 @@
 //!
 //! - A node that another actor cordoned before the drain stays cordoned after it: [`CORDONED_BY`] names the actor. The
 //!   Machine Config Operator uncordons it, also at each start of an agent.
+//! - The creation of the newest pod that leaves is recorded before the first eviction: the next process evicts none that came to the
+//!   cordoned node.
 //! - `lastAppliedDrain` is written onto the version of the Node that was cordoned: a concurrent uncordon has the write
 //!   refused, and the node is cordoned again.
 //! - A refused eviction is requested again when its budget or its pods change, not in a fixed rhythm; after a minute at
@@ -25,6 +27,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use machine_config_core::model::Timestamp as Creation;
 
 pub use budgets::Budgets;
 pub use pods::{Pod, Pods};
@@ -41,7 +44,8 @@ pub const LAST_APPLIED: &str = "machineconfiguration.openshift.io/lastAppliedDra
 /// The actor that cordoned the node.
 pub const CORDONED_BY: &str = "machine-config-agent.io/cordoned-by";
 
-/// Request and start of the drain: `<desiredDrain> <time>`.
+/// Request and start of the drain, and, once the pods are listed, the creation of the newest one that leaves:
+/// `<desiredDrain> <time>[ <time>]`.
 pub const SINCE: &str = "machine-config-agent.io/drain-since";
 
 /// The pod and the budget that the drain waits for.
@@ -169,12 +173,18 @@ impl Patch {
     /// none of them comes twice in a row by itself.
     pub fn field(&self) -> &'static str {
         let is_answer = self.unschedulable.is_some() || self.annotations.contains_key(LAST_APPLIED);
-        if is_answer { "spec.unschedulable or annotation lastAppliedDrain" } else { BLOCKED }
+        let is_record = self.annotations.len() == 1 && self.annotations.contains_key(SINCE);
+        match (is_answer, is_record) {
+            (true, _) => "spec.unschedulable or annotation lastAppliedDrain",
+            (false, true) => SINCE,
+            (false, false) => BLOCKED,
+        }
     }
 
-    /// Returns the field that it changes on the way, beside that one.
-    pub fn changed_beside(&self) -> Option<&'static str> {
-        (self.field() != BLOCKED && self.annotations.contains_key(BLOCKED)).then_some(BLOCKED)
+    /// Returns the fields that it changes on the way, beside that one.
+    pub fn changed_beside(&self) -> impl Iterator<Item = &'static str> {
+        let is_beside = |key: &&'static str| *key != self.field() && self.annotations.contains_key(key);
+        [BLOCKED, SINCE].into_iter().filter(is_beside)
     }
 
     /// Returns what it writes, without what differs each time.
@@ -197,6 +207,8 @@ pub enum Step {
     Cordon(Patch),
     /// List the pods before anything else.
     ListPods,
+    /// Record which of them leave.
+    Record(Patch),
     /// Evict these; then wait for a change, at most so long.
     Evict {
         /// Pods to evict now.
@@ -232,11 +244,19 @@ pub fn next(node: &NodeView<'_>, pods: &Pods, rules: &DrainRules, now: Timestamp
             Step::Cordon(cordon(node, desired, rules, now))
         }
         Request::Drain if !pods.is_listed() => Step::ListPods,
-        Request::Drain => match load_balancers(node, rules, now) {
-            Some(left) => Step::Evict { pods: Vec::new(), again: Some(uptime + left) },
-            None => empty(node, pods, rules, now, uptime),
+        Request::Drain => match (record(node, pods), load_balancers(node, rules, now)) {
+            (Some(patch), _) => Step::Record(patch),
+            (None, Some(left)) => Step::Evict { pods: Vec::new(), again: Some(uptime + left) },
+            (None, None) => empty(node, pods, rules, now, uptime),
         },
     }
+}
+
+/// Returns the patch that records which pods leave, unless the Node has it already, or none does.
+fn record(node: &NodeView<'_>, pods: &Pods) -> Option<Patch> {
+    let newest = pods.newest().filter(|_| leaves_until(node).is_none())?;
+    let since = format!("{} {newest}", node.since?);
+    Some(Patch { annotations: BTreeMap::from([(SINCE, Some(since))]), ..Patch::default() })
 }
 
 /// Decides on the pods of a cordoned node.
@@ -263,8 +283,15 @@ fn load_balancers(node: &NodeView<'_>, rules: &DrainRules, now: Timestamp) -> Op
 
 /// Returns since when the request is worked on, if it is.
 pub fn since(node: &NodeView<'_>) -> Option<Timestamp> {
-    let (desired, time) = node.since?.split_once(' ')?;
+    let (desired, times) = node.since?.split_once(' ')?;
+    let time = times.split_once(' ').map_or(times, |(time, _)| time);
     if node.desired == Some(desired) { time.parse().ok() } else { None }
+}
+
+/// Returns the creation of the newest pod that leaves, as it was recorded for this request.
+pub fn leaves_until(node: &NodeView<'_>) -> Option<Creation> {
+    let newest = node.since?.split(' ').nth(2)?;
+    since(node).and_then(|_| Creation::read(newest))
 }
 
 /// Returns how long the drain lasts. A clock that was set back makes none last less than nothing.
@@ -308,10 +335,14 @@ const MAX_BLOCKED: usize = 1000;
 
 fn cordon(node: &NodeView<'_>, desired: &str, rules: &DrainRules, now: Timestamp) -> Patch {
     let now = now.round(jiff::Unit::Second).unwrap_or(now);
-    let begins = since(node).is_none();
     let mut annotations = BTreeMap::new();
-    if begins {
-        annotations.insert(SINCE, Some(format!("{desired} {now}")));
+    match since(node) {
+        None => drop(annotations.insert(SINCE, Some(format!("{desired} {now}")))),
+        // What came while the node was not cordoned leaves, too.
+        Some(since) if leaves_until(node).is_some() => {
+            drop(annotations.insert(SINCE, Some(format!("{desired} {since}"))));
+        }
+        Some(_) => {}
     }
     // First actor: a second config in the middle of a drain finds the controller's own cordon.
     match node.cordoned_by {

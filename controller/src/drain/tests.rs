@@ -101,6 +101,39 @@ fn drain_cordons_waits_for_pods_and_answers() {
     assert_eq!(step(&other, true, &listed(&[])), Step::Cordon(expected));
 }
 
+/// The next process evicts none that came to the cordoned node meanwhile.
+#[test]
+fn newest_pod_that_leaves_is_recorded_before_evictions() {
+    let created = |name, at: &str| pods::seen(pod(name, &json!({ "creationTimestamp": at })));
+    let first = || [created("a", "2026-03-01T11:59:58Z"), created("b", "2026-03-01T11:00:00Z")];
+    let begun = format!("drain-b {NOW}");
+    let recorded = format!("{begun} 2026-03-01T11:59:58Z");
+    let with = |since| [(DESIRED, "drain-b"), (SINCE, since), (CORDONED_BY, CONTROLLER)];
+    let mut pods = Pods::default();
+    pods.list(first());
+    let expected = patch(&[(SINCE, Some(&recorded))], None);
+    assert_eq!(step(&with(&begun), true, &pods), Step::Record(expected));
+    assert!(matches!(step(&with(&recorded), true, &pods), Step::Evict { pods, .. } if pods.len() == 2));
+    let all = annotations(&with(&recorded));
+    let view = NodeView::new(&all, true);
+    assert_eq!(since(&view), Some(now()));
+    let mut next = Pods::default();
+    next.go_on(leaves_until(&view));
+    next.list(first().into_iter().chain([created("again", "2026-03-01T12:00:01Z")]));
+    let Step::Evict { pods: evicted, .. } = step(&with(&recorded), true, &next) else { panic!("evicts") };
+    assert_eq!(evicted.iter().map(|pod| &*pod.name).collect::<Vec<_>>(), ["a", "b"]);
+    // Uncordoned in the middle: what came meanwhile leaves, too. Another request begins anew.
+    let again = patch(&[(SINCE, Some(&begun))], Some(true));
+    assert_eq!(step(&with(&recorded), false, &pods), Step::Cordon(again));
+    let other = NodeView { desired: Some("drain-c"), ..view };
+    assert_eq!((since(&other), leaves_until(&other)), (None, None));
+    let Step::Record(record) = step(&with(&begun), true, &pods) else { panic!("records") };
+    let uncordoned = NodeView { unschedulable: false, ..view };
+    let cordon = cordon(&uncordoned, "drain-b", &DrainRules::default(), now());
+    assert_eq!(cordon.changed_beside().collect::<Vec<_>>(), [record.field()]);
+    assert_eq!(record.changed_beside().count(), 0);
+}
+
 type Annotations = [(&'static str, &'static str)];
 
 #[test]

@@ -352,6 +352,107 @@ mod tests {
         assert!(counts.0 >= 60 && counts.1 >= 20, "{counts:?}");
     }
 
+    /// Says of each text what buildah's parser says (`tests/heredocs`); an empty text for one that it takes. The arguments of an
+    /// instruction are left to the builder.
+    #[expect(clippy::disallowed_types, reason = "a test: it builds and runs the judge")]
+    fn judged(texts: &[String]) -> Vec<String> {
+        use std::process::{Command, Stdio};
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("heredocs");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/heredocs");
+        let mut go = Command::new("go");
+        go.arg("build").arg("-o").arg(&program).arg(".").current_dir(source);
+        let output = go.output().unwrap_or_else(|error| panic!("go: {error}; `./setup` installs it"));
+        assert!(output.status.success(), "tests/heredocs: {}", String::from_utf8_lossy(&output.stderr));
+        let lines: Vec<String> = texts.iter().map(|text| serde_json::to_string(text).unwrap()).collect();
+        let input = lines.join("\n");
+        let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let writer = std::thread::spawn(move || std::io::Write::write_all(&mut stdin, input.as_bytes()));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let verdicts: Vec<String> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(verdicts.len(), texts.len());
+        verdicts
+    }
+
+    /// Texts around here-documents: an instruction, the word that begins one, what follows on the line, and the lines below.
+    fn heredoc_shapes() -> Vec<String> {
+        const BEGINS: [&str; 18] = [
+            "<<EOF",
+            "<<-EOF",
+            "<<'EOF'",
+            "<<-\"EOF\"",
+            "3<<EOF",
+            "0<<-EOF",
+            "<< EOF",
+            "<<- EOF",
+            "<<<EOF",
+            "<<E\\OF",
+            "<<'E F'",
+            "<<E\"O\"F",
+            "<<$x",
+            "<<EOF;",
+            "\"<<EOF\"",
+            "'<<EOF'",
+            "$((1<<2))",
+            "${A:-<<EOF}",
+        ];
+        const RESTS: [&str; 7] =
+            ["", " >/x", ">/x", " && cat <<-B >/y", " | tee /x", " \\\n  >/x", " # no remark <<C"];
+        const BODIES: [&str; 12] = [
+            "USER x\nEOF\n",
+            "USER x\n\tEOF\n",
+            "USER x\n EOF\n",
+            "USER x\nEOF",
+            "USER x\nEOF \nEOF\n",
+            "USER x\nEOF\n\tB\n",
+            "\tB\nEOF\n",
+            "USER x\r\nEOF\r\n",
+            "\\\nEOF\n",
+            "# EOF\nEOF\nUSER x\n",
+            "USER x\nE F\n",
+            "USER x\n",
+        ];
+        let mut texts = Vec::new();
+        for (instruction, end) in [
+            ("RUN cat ", ""),
+            ("RUN ", " true"),
+            ("COPY ", " /d/"),
+            ("ADD --chmod=0644 ", " /d/"),
+            ("ONBUILD RUN cat ", ""),
+            ("CMD cat ", ""),
+        ] {
+            for (begin, (rest, body)) in BEGINS.iter().flat_map(|begin| {
+                RESTS.iter().flat_map(move |rest| BODIES.iter().map(move |body| (begin, (rest, body))))
+            }) {
+                texts.push(format!("FROM configs AS final\n{instruction}{begin}{end}{rest}\n{body}"));
+            }
+        }
+        texts
+    }
+
+    /// Here-documents begin and end where buildah's own parser says.
+    #[test]
+    fn heredocs_end_as_in_parser_of_buildah() {
+        // What else is wrong with a text is none of it.
+        let rows = include_str!("containerfiles.tsv").lines().filter(|row| !row.starts_with("no"));
+        let rows = rows.map(|row| serde_json::from_str(row.split_once('\t').unwrap().1).unwrap());
+        let rows: Vec<String> = rows.filter(|text: &String| text.contains("<<")).collect();
+        let texts = [rows, heredoc_shapes()].concat();
+        let (mut wrong, mut taken) = (Vec::new(), 0);
+        for (text, verdict) in texts.iter().zip(judged(&texts)) {
+            let found = parse(text);
+            taken += usize::from(verdict.is_empty());
+            if found.is_err() == verdict.is_empty() {
+                wrong.push(format!("{text:?}: {found:?}, and buildah: {verdict:?}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), texts.len(), wrong.join("\n"));
+        assert!(taken > 1000 && texts.len() - taken > 1000, "{taken} of {}", texts.len());
+    }
+
     #[test]
     fn contents_of_heredocs_are_no_instructions() {
         let text = "FROM a AS b\nRUN cat <<A >/x && cat 3<<-'B C' >/y\nUSER evil\nA\nFROM evil\n\t\tB C\nCOPY <<\"E\" <<F /d/\n\\\nE\nF\nUSER 7";

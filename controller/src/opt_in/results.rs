@@ -71,7 +71,7 @@ fn state(layering: &Layering, refused: Option<&str>, old: &[Condition]) -> (&'st
     let Layering::Build { machine_os_build: build, state } = layering else {
         // What a build lacks is known to who would start it.
         let kind = if is_refused && why.is_some() { "BuildFailed" } else { "BuildPending" };
-        return (kind, why.unwrap_or_else(|| "The image is built next".to_owned()));
+        return (kind, why.unwrap_or_else(|| "The image is queued".to_owned()));
     };
     match state {
         BuildState::Initial | BuildState::Prepared => {

@@ -93,7 +93,7 @@ pub(super) enum Failure {
         registry: String,
     },
     /// An answer that can't be used.
-    #[error("registry {registry} can't be understood: {what}; look at its log")]
+    #[error("registry {registry}: unexpected response: {what}; look at its log")]
     Answer {
         /// Which.
         registry: String,

@@ -49,7 +49,7 @@ pub enum RenderError {
         cause: String,
     },
     /// Nodes could not carry it out while they run.
-    #[error("{config} is refused before any node is told: {refused}")]
+    #[error("{config} is refused, and no node gets it: {refused}")]
     Irreconcilable {
         /// The rendered config.
         config: String,

@@ -299,7 +299,7 @@ fn irreconcilable_change_is_refused_before_rollout() {
     let policy = DisruptionPolicy::defaults();
     let refused = reconcilable(&rendered(false), &rendered(true), &policy).unwrap_err().to_string();
     assert!(
-        refused.contains("refused before any node is told") && refused.to_lowercase().contains("fips"),
+        refused.contains("is refused, and no node gets it") && refused.to_lowercase().contains("fips"),
         "{refused}"
     );
     reconcilable(&rendered(true), &rendered(true), &policy).unwrap();

@@ -16,7 +16,9 @@ pub struct Fleet {
     selectors: Selectors,
     pools: BTreeMap<Arc<str>, PoolNodes>,
     nodes: BTreeMap<String, Home>,
-    /// Nodes of the control plane that are out of service.
+    /// Nodes of the control plane.
+    control_plane: usize,
+    /// Those of them that are out of service.
     control_plane_out: usize,
     /// Current configs, each with the number of nodes that have it.
     configs: BTreeMap<String, usize>,
@@ -137,6 +139,9 @@ impl Fleet {
         } else {
             self.unlabeled.remove(name);
         }
+        if node.control_plane {
+            change(&mut self.control_plane);
+        }
         let is_control_plane_out = node.control_plane && node.is_unavailable();
         if is_control_plane_out {
             change(&mut self.control_plane_out);
@@ -193,6 +198,11 @@ impl Fleet {
     /// Returns the pools that are to be decided again.
     pub fn take_concerned(&mut self) -> BTreeSet<Arc<str>> {
         std::mem::take(&mut self.concerned)
+    }
+
+    /// Returns the number of nodes of the control plane, whichever pool they are in.
+    pub fn control_plane(&self) -> usize {
+        self.control_plane
     }
 
     /// Returns the number of nodes.

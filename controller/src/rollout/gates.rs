@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::census::Tally;
 use super::course::{Course, PrefetchOrder, progress};
+use super::orphan::{ROLLOUT_OF, nodes_failed};
 use super::phase::Phase;
 use super::policy::Rules;
 use super::{Node, Pair, Policy, PrefetchProgress, RolloutInput, orphan, patch};
@@ -59,14 +60,10 @@ struct Gates<'a> {
 
 impl Gates<'_> {
     fn pass(&mut self, stop: Option<(Phase, String)>) -> Course {
-        // A policy follows no target of another program: its waves and its halt are of the own one.
-        if let Some((phase @ Phase::Contested, message)) = stop {
-            let halt = self.memory.halt.as_ref().map(|halt| self.halt_message(halt, None));
-            return Course { halt, ..Course::stop(phase, message) };
-        }
-        let Some(target) = &self.census.target else {
+        let target = self.census.target.as_ref().filter(|target| self.is_certain(target));
+        let Some(target) = target else {
             let (phase, message) = stop.unwrap_or_else(|| (Phase::Building, String::new()));
-            return Course::stop(phase, message);
+            return Course { halt: self.kept_halt(), ..Course::stop(phase, message) };
         };
         self.remember(target);
         let is_complete = self.census.updated == self.census.len() && !self.census.is_empty();
@@ -102,16 +99,31 @@ impl Gates<'_> {
         course
     }
 
+    /// Returns false if the target may be one of another program: waves and halt are of the own one, and it ends none of them.
+    fn is_certain(&self, target: &Pair) -> bool {
+        let pool = self.input.pool;
+        let is_known = self.memory.target.as_ref().is_none_or(|known| *known == policy_target(target));
+        pool.contested.is_none() && (pool.unread.is_none() || is_known)
+    }
+
+    /// Returns the halt that holds while nothing is decided by the target: it is not built, or not certain.
+    fn kept_halt(&self) -> Option<String> {
+        let pool = self.input.pool;
+        let is_of_pool = self.memory.pool.as_ref() == Some(&pool.name);
+        let remembered = self.memory.target.as_ref().map(|target| &*target.config);
+        let is_of_target =
+            remembered == pool.own_config() || pool.own_config().is_none() || pool.unread.is_some();
+        let halt = self.memory.halt.as_ref().filter(|_| is_of_pool && is_of_target)?;
+        Some(self.halt_message(halt, None))
+    }
+
     /// Starts over for a new target.
     fn remember(&mut self, target: &Pair) {
         let target = policy_target(target);
         if self.memory.target.as_ref() == Some(&target) {
             return;
         }
-        let is_new = self.memory.target.is_none();
-        let inherited =
-            || orphan::inherited(self.input.pool, self.policy.generation, self.rules.allowed_failures);
-        let halt = is_new.then(inherited).flatten();
+        let halt = orphan::inherited(self.input.pool, self.policy, self.rules.allowed_failures);
         let complete = self.last_complete(&target);
         let last_good = match (self.memory.last_good.take(), complete) {
             // The image is known for certain.
@@ -196,7 +208,7 @@ impl Gates<'_> {
         let first = self.census.failed().min_by_key(|node| (node.desired_since, &node.name));
         let cause = first.map(|node| match &node.reason {
             Some(reason) if node.is_degraded() => reason.chars().take(MAX_CAUSE).collect(),
-            Some(_) | None if node.is_degraded() => "it gives no reason".to_owned(),
+            Some(_) | None if node.is_degraded() => "no reason reported".to_owned(),
             _ => "it has not finished within nodeTimeout".to_owned(),
         });
         HaltStatus {
@@ -219,10 +231,14 @@ impl Gates<'_> {
         };
         // A halt that an earlier policy left names no node.
         let first = if halt.node.is_empty() { String::new() } else { format!("first node {}: ", halt.node) };
+        let config = self.memory.target.as_ref().map(|target| &*target.config).unwrap_or_default();
         format!(
-            "{} failed nodes, {} allowed; {first}{}{returned}; correct the MachineConfig, or resume with a new value of the \
-             annotation machine-config-agent.io/resume of RolloutPolicy {}",
-            halt.failed, halt.allowed, halt.cause, self.policy.name
+            "{}, {} allowed in {ROLLOUT_OF}{config}; {first}{}{returned}; correct the MachineConfig, or resume with a new value \
+             of the annotation machine-config-agent.io/resume of RolloutPolicy {}",
+            nodes_failed(halt.failed),
+            halt.allowed,
+            halt.cause,
+            self.policy.name
         )
     }
 

@@ -9,7 +9,7 @@ use super::clock::Clock;
 use super::node::{Node, Pair};
 use super::pools::{Conflict, SelectorError};
 use super::topology::Topology;
-use super::writes::NodeWrites;
+use super::writes::{Answer, NodeWrites};
 use crate::api::pool::{Condition, Configuration};
 use crate::api::rollout_policy::RESUME;
 use crate::api::{
@@ -60,7 +60,7 @@ pub struct Pool {
     pub left: LeftNodes,
     /// The topology that its nodes are told.
     pub topology: Topology,
-    /// Its annotation `machine-config-agent.io/resume`: the target that goes on although its policy is gone.
+    /// Its annotation `machine-config-agent.io/resume`: it begins with the target that goes on although its policy is gone.
     pub resume: Option<String>,
     /// Error of its node selector.
     pub selector_error: Option<SelectorError>,
@@ -72,20 +72,37 @@ pub struct Pool {
     pub policies: Vec<Policy>,
     /// Nodes that were provisioned for it and refuse its labels, or did not answer: they are of no pool.
     pub unlabeled: Vec<Node>,
-    /// Its nodes whose cordons and answers to agents are refused, with the API server's words.
-    pub undrained: Vec<(String, String)>,
+    /// Its nodes whose cordons and answers to agents are not written.
+    pub undrained: Vec<Undrained>,
     /// Message on its policy that can't be read: it may hold a window, or ask for a canary.
     pub unreadable_policy: Option<String>,
+    /// The status of that policy.
+    pub unreadable_memory: Option<RolloutPolicyStatus>,
     /// Message on kinds that the API server does not let this controller read: what is known of them is old, or nothing.
     pub unread: Option<String>,
     /// Message on its target, which another program sets back each time.
     pub contested: Option<String>,
+    /// The target that this controller gives it, while another program sets it back.
+    pub own_target: Option<String>,
     /// Message on the policy's status, which could not be written: the next steps are not recorded.
     pub unrecorded: Option<String>,
     /// Its own status could not be written.
     pub is_status_failing: bool,
     /// Its condition `RolloutHalted` as this process decided it last: the API server may not have it.
     pub halted: Option<Condition>,
+    /// Its condition `RolloutResumed` as this process decided it last.
+    pub resumed: Option<Condition>,
+}
+
+/// A node whose cordons and answers to its agent are not written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undrained {
+    /// The node.
+    pub node: String,
+    /// Answer to the last write.
+    pub answer: Answer,
+    /// The API server's words, or why there are none.
+    pub cause: String,
 }
 
 /// Nodes that left a pool while they were at work for it.
@@ -165,6 +182,17 @@ impl Pool {
             resume: pool.metadata.annotations.as_ref().and_then(|all| all.get(RESUME)).cloned(),
             ..Self::default()
         }
+    }
+
+    /// Returns what its policies remember, whether or not they can be followed.
+    pub(super) fn memories(&self) -> impl Iterator<Item = &RolloutPolicyStatus> {
+        self.policies.iter().map(|policy| &policy.status).chain(&self.unreadable_memory)
+    }
+
+    /// Returns the config whose rollout the pool is in: that of another program is none.
+    pub(super) fn own_config(&self) -> Option<&str> {
+        let config = if self.contested.is_some() { &self.own_target } else { &self.configuration.name };
+        config.as_deref().filter(|config| !config.is_empty())
     }
 
     /// Returns the target of the nodes, once it is known: a rendered config and, in image mode, its image.

@@ -24,7 +24,7 @@ pub(super) fn course(
     let mut course = match (&rules, &*input.pool.policies) {
         (Some(rules), [policy]) => gates::course(input, census, policy, rules, stop),
         (None, [policy]) => {
-            let mut course = Course::from_stop(stop, census, input);
+            let mut course = orphan::halt(Course::from_stop(stop, census, input), input, census);
             let mut memory = policy.status.clone();
             memory.observed_generation = policy.generation;
             memory.pool = Some(input.pool.name.clone());
@@ -81,7 +81,7 @@ fn stop(input: &RolloutInput<'_>, census: &Tally<'_>) -> Option<(Phase, String)>
         return Some((Phase::NotRendered, format!("pool {name} has no rendered config yet")));
     }
     if census.is_empty() {
-        let next = "label a node as its nodeSelector says, correct the selector, or delete the pool";
+        let next = "label a node to match its nodeSelector, correct the selector, or delete the pool";
         return Some((Phase::NoNodes, format!("pool {name} selects no node; {next}")));
     }
     if pool.paused {

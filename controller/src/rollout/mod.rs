@@ -56,17 +56,17 @@ pub use capacity::{check_max_unavailable, most as max_unavailable};
 pub use census::Census;
 pub use clock::Clock;
 pub use fleet::Fleet;
-pub use input::{BuildState, Layering, LeftNodes, Policy, Pool, RolloutInput};
+pub use input::{BuildState, Layering, LeftNodes, Policy, Pool, RolloutInput, Undrained};
 pub use node::{
     AgentState, CURRENT_CONFIG, CURRENT_IMAGE, DESIRED_SINCE, Node, PREFETCH_SINCE, Pair, PrefetchProgress,
     REASON, STATE, UPDATE_IN_PROGRESS,
 };
 pub use patch::{NodePatch, Prefetch, Since};
-pub(crate) use phase::HALTED;
+pub(crate) use phase::{HALTED, RESUMED};
 pub use pinned::{ReportedSet, annotation, sets, synchronizer};
 pub use policy::check_policy;
 pub use provisioned::{first_config, label_patch};
-pub use status::{deleting_status, is_contested, unknown_status, unread_status};
+pub use status::{deleting_status, is_contested, undrained_text, unknown_status, unread_status};
 pub use topology::Topology;
 
 pub use pools::{Conflict, MASTER, Members, Membership, PoolMembers, SelectorError, Selectors, WORKER};

@@ -37,6 +37,8 @@ pub(super) enum Phase {
 
 /// Condition: the rollout does not go on before somebody decides.
 pub(crate) const HALTED: &str = "RolloutHalted";
+/// Condition: a halt was ended by an annotation of the pool, which counts once.
+pub(crate) const RESUMED: &str = "RolloutResumed";
 /// Reason of [`HALTED`]: too many nodes failed.
 pub(super) const TOO_MANY_FAILURES: &str = "TooManyFailures";
 

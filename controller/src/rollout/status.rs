@@ -4,10 +4,10 @@ use jiff::Timestamp;
 
 use super::census::Tally;
 use super::course::Course;
-use super::orphan::{self, POLICY_FOLLOWED};
-use super::phase::{HALTED, Phase};
-use super::writes::Unwritten;
-use super::{BuildState, Layering, Pool, RolloutInput, patch, plan};
+use super::orphan::{self, ANNOTATED, POLICY_FOLLOWED};
+use super::phase::{HALTED, Phase, RESUMED};
+use super::writes::{Answer, Unwritten};
+use super::{BuildState, Layering, Pool, RolloutInput, Undrained, patch, plan};
 use crate::api::pool::Condition;
 use crate::api::{MachineConfigPool, MachineConfigPoolStatus};
 
@@ -128,10 +128,7 @@ pub fn unknown_status(
 fn rollout(conditions: &mut Conditions<'_>, course: &Course, followed: Option<String>) {
     let phase = course.phase;
     conditions.set(PROGRESSING, phase.is_progressing(), phase.as_str(), course.message.clone());
-    // By the target of another program neither a halt ends nor one begins.
-    if phase != Phase::Contested {
-        halted(conditions, course, followed);
-    }
+    halted(conditions, course, followed);
     let reason = course.mistakes.first().map_or("", |(mistake, _)| mistake.as_str());
     let messages: Vec<&str> = course.mistakes.iter().map(|(_, message)| &**message).collect();
     conditions.set(INVALID, !messages.is_empty(), reason, messages.join("; "));
@@ -141,7 +138,13 @@ fn halted(conditions: &mut Conditions<'_>, course: &Course, followed: Option<Str
     match (&course.halt, followed) {
         (Some(cause), _) => conditions.set(HALTED, true, course.halt_reason, cause.clone()),
         (None, Some(followed)) => conditions.set(HALTED, false, POLICY_FOLLOWED, followed),
+        (None, None) if orphan::is_uncertain(conditions.input.pool) && conditions.has(HALTED) => {}
         (None, None) => conditions.set(HALTED, false, "", String::new()),
+    }
+    match orphan::resumed(conditions.input.pool, course.halt.is_some()) {
+        Some((true, message)) => conditions.set(RESUMED, true, ANNOTATED, message),
+        Some((false, _)) => conditions.set(RESUMED, false, "", String::new()),
+        None => {}
     }
 }
 
@@ -162,10 +165,10 @@ fn drains(conditions: &mut Conditions<'_>, census: &Tally<'_>) {
 }
 
 /// Names the nodes that are not written to, with the API server's words.
-fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>, undrained: &[(String, String)]) {
+fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>, undrained: &[Undrained]) {
     let nodes = census.unwritten();
     let first = nodes.first().map(|(_, first, _)| *first);
-    let Some(first) = first.or_else(|| (!undrained.is_empty()).then_some(Unwritten::Refused)) else {
+    let Some(first) = first.or_else(|| undrained_reason(undrained)) else {
         conditions.set(NOT_WRITTEN, false, "", String::new());
         return;
     };
@@ -178,12 +181,8 @@ fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>, undrained: &[(
             Unwritten::SetBack | Unwritten::Alternates => format!("node {name}: {cause}"),
         }
     });
-    let named = named.chain(undrained.iter().map(|(name, cause)| {
-        format!(
-            "node {name} can't be cordoned or uncordoned, or its agent's request can't be answered: {}",
-            cut(cause)
-        )
-    }));
+    let named =
+        named.chain(undrained.iter().map(|one| undrained_text(&one.node, one.answer, &cut(&one.cause))));
     let mut message = named.take(MAX_QUOTED).collect::<Vec<_>>().join("; ");
     let count = nodes.len().saturating_add(undrained.len());
     if count > MAX_QUOTED {
@@ -196,10 +195,39 @@ fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>, undrained: &[(
         (1, _) => "; 1 of these nodes takes a place of maxUnavailable".to_owned(),
         (taken, _) => format!("; {taken} of these nodes take places of maxUnavailable"),
     });
+    let is_awaited = |one: &Undrained| one.answer == Answer::Missing;
+    if nodes.is_empty() && undrained.iter().all(is_awaited) {
+        return conditions.set(NOT_WRITTEN, true, first.as_str(), message);
+    }
     let minutes = if nodes.iter().any(|(_, why, _)| *why == Unwritten::Alternates) { 30 } else { 5 };
     message
         .push_str(&format!("; the controller retries when a node changes, after {minutes} minutes at most"));
     conditions.set(NOT_WRITTEN, true, first.as_str(), message);
+}
+
+/// Returns the reason of the condition by writes of drains alone: a refusal has to be mended, a server that does not answer may do so again.
+fn undrained_reason(undrained: &[Undrained]) -> Option<Unwritten> {
+    let why = |one: &Undrained| match one.answer {
+        Answer::Refused | Answer::Failed => Unwritten::Refused,
+        Answer::Missing => Unwritten::Unanswered,
+    };
+    let is_refused = undrained.iter().any(|one| why(one) == Unwritten::Refused);
+    if is_refused { Some(Unwritten::Refused) } else { undrained.first().map(why) }
+}
+
+/// Returns the words about a node whose writes of a drain are not made.
+pub fn undrained_text(node: &str, answer: Answer, cause: &str) -> String {
+    match answer {
+        Answer::Refused | Answer::Failed => {
+            format!(
+                "node {node} can't be cordoned or uncordoned, or its agent's request can't be answered: {cause}"
+            )
+        }
+        Answer::Missing => format!(
+            "node {node}: the API server did not answer its cordon, its uncordon or the answer to its agent's request: {cause}; the drain \
+             sends it again within 30 s"
+        ),
+    }
 }
 
 /// Sets `Updated` and `Updating`, in the operator's own words.
@@ -344,6 +372,11 @@ pub(super) struct Conditions<'a> {
 }
 
 impl Conditions<'_> {
+    /// Returns true if there is a condition, whether it holds or not.
+    fn has(&self, type_: &str) -> bool {
+        self.list.iter().any(|condition| condition.type_ == type_)
+    }
+
     /// Returns true if a condition holds.
     fn is(&self, type_: &str) -> bool {
         self.list.iter().any(|condition| condition.type_ == type_ && condition.status == "True")

@@ -8,8 +8,10 @@
 //!
 //! - The annotation stays, and rules the component: it is created, updated and deleted with it, as the source document has it. Merged
 //!   upstream removes the annotation after the seeding and freezes the component.
-//! - What upstream seeded is understood: without the annotation, its component stays as it is until the `MachineOSConfig` goes. One of
-//!   this program names its maker ([`MADE_BY`], [`MADE_FOR`]), and is deleted only where that one, or nobody, rules its pool. A copy stays.
+//! - What upstream seeded is understood: without the annotation, its component stays as it is. So it does once its `MachineOSConfig` is
+//!   gone: it names no maker, a person's would look like it, and nothing proves whose it is. That is told, with the next step.
+//! - One of this program names its maker ([`MADE_BY`], [`MADE_FOR`]), and is deleted only where that one, or nobody, rules its pool. A copy
+//!   stays. One without a maker, such as that of the bootstrap, gets it from the `MachineOSConfig` whose annotation rules it.
 //! - A pool is rendered with its component before the API server has it: there is no moment at which nodes that were installed with the
 //!   image would be given another one.
 //! - An image that can't be read changes nothing: the pool is not rendered, and says why.
@@ -162,7 +164,7 @@ fn action(source: &Source, there: Option<&MachineConfig>) -> Result<Option<Actio
     if !is_component(there) || is_copy(there) {
         return Err(SourceError::Taken { config, object });
     }
-    if there.spec.os_image_url.as_ref() == Some(image) {
+    if there.spec.os_image_url.as_ref() == Some(image) && !has_no_maker(there) {
         return Ok(None);
     }
     let mut new = there.clone();
@@ -235,7 +237,7 @@ fn is_left(config: &MachineConfig, sources: &[Source]) -> bool {
     let maker = annotation(config.metadata.annotations.as_ref(), MADE_BY);
     let of_maker = |source: &&Source| Some(&source.name) == maker;
     match (is_made_here(config), made_for(config)) {
-        (false, _) => has_no_maker(config) && is_as_upstream(config) && of_pool().next().is_none(),
+        (false, _) => false,
         // Its maker is gone, has no image, or is for another pool now.
         (true, Some((_, uid))) => sources.iter().filter(|source| source.uid == uid).all(|one| of_maker(&one)),
         // By the name alone it may be a copy: of another pool, or beside another one's.
@@ -246,8 +248,19 @@ fn is_left(config: &MachineConfig, sources: &[Source]) -> bool {
     }
 }
 
-/// Returns true if a component names no maker. To delete it is told: nobody proves that it is upstream's.
-pub fn has_no_maker(config: &MachineConfig) -> bool {
+/// Returns the components that nobody rules: as upstream makes them, without a maker, and of a pool that no `MachineOSConfig` is for.
+pub fn unruled<'a>(
+    sources: &[Source],
+    configs: &'a BTreeMap<String, MachineConfig>,
+) -> impl Iterator<Item = &'a MachineConfig> {
+    let prefixed = configs.range(COMPONENT_PREFIX.to_owned()..);
+    let own = prefixed.take_while(|(name, _)| name.starts_with(COMPONENT_PREFIX)).map(|(_, config)| config);
+    let has_source = |config: &MachineConfig| sources.iter().any(|source| source.pool == pool_of(config));
+    own.filter(move |config| has_no_maker(config) && is_as_upstream(config) && !has_source(config))
+}
+
+/// Returns true if a component names no maker.
+fn has_no_maker(config: &MachineConfig) -> bool {
     let annotations = config.metadata.annotations.as_ref();
     annotation(annotations, MADE_BY).is_none() && annotation(annotations, MADE_FOR).is_none()
 }

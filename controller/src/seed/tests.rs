@@ -110,23 +110,31 @@ fn component_lives_as_long_as_annotation() {
     assert_eq!(settle(&[], &mut configs), ["delete"]);
 }
 
-/// SEED-008: upstream removes the annotation and freezes the component; it goes with its `MachineOSConfig` alone.
+/// SEED-008: upstream removes the annotation and freezes the component. Without its `MachineOSConfig` nothing proves whose it is: it stays.
+/// One whose annotation came back is ruled by it from then on, as is one of the bootstrap.
 #[test]
-fn component_of_upstream_stays_without_annotation() {
+fn component_of_upstream_stays_until_annotation_rules_it() {
     let theirs = component("worker", &digested('1'));
     let mut configs = BTreeMap::from([(theirs.metadata.name.clone().unwrap(), theirs)]);
     assert!(settle(&[source(None)], &mut configs).is_empty());
-    assert!(settle(&[source(Some(&digested('1')))], &mut configs).is_empty(), "as it should be");
+    assert!(settle(&[], &mut configs).is_empty());
+    assert_eq!(unruled(&[], &configs).count(), 1);
+    assert_eq!(unruled(&[source(None)], &configs).count(), 0);
+    assert_eq!(settle(&[source(Some(&digested('1')))], &mut configs), ["update"]);
+    assert!(settle(&[source(Some(&digested('1')))], &mut configs).is_empty(), "twice is once");
+    assert_eq!(unruled(&[], &configs).count(), 0);
     assert_eq!(settle(&[], &mut configs), ["delete"]);
 }
 
-/// A person copied it and added to it: no `MachineOSConfig` names it, and it stays.
+/// A person's that is no component of upstream is nobody's concern.
 #[test]
-fn component_with_more_than_image_is_not_deleted() {
+fn component_with_more_than_image_is_not_told() {
     let change = |change: &dyn Fn(&mut MachineConfig)| {
         let mut own = component("infra", &digested('1'));
         change(&mut own);
-        actions(&[], &BTreeMap::from([(own.metadata.name.clone().unwrap(), own)])).0.len()
+        let configs = BTreeMap::from([(own.metadata.name.clone().unwrap(), own)]);
+        assert_eq!(actions(&[], &configs).0, []);
+        unruled(&[], &configs).count()
     };
     assert_eq!(change(&|_| ()), 1, "as upstream makes it");
     assert_eq!(change(&|own| own.spec.config = Some(json!({ "ignition": { "version": "3.5.0" } }))), 1);

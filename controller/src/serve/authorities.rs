@@ -7,7 +7,7 @@ use machine_config_core::model::certificates::RegistryName;
 use tracing::warn;
 
 use super::no_config::NoConfig;
-use crate::api::controller_config::{CONTROLLER_CONFIG, ControllerConfigSpec, RegistryBundle};
+use crate::api::controller_config::{CONTROLLER_CONFIG, ControllerConfigSpec, RegistryBundle, bytes_of};
 
 /// The API server's authorities for the kubelet.
 pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
@@ -28,22 +28,15 @@ pub(super) fn authorities(cluster: &ControllerConfigSpec) -> Result<BTreeMap<Str
     for (path, field, data) in known {
         found.extend(decoded(field, data.as_deref())?.map(|text| (path.to_owned(), text)));
     }
-    // What a person added wins.
-    let bundles = [
-        ("imageRegistryBundleData", &cluster.image_registry_bundle_data),
-        ("imageRegistryBundleUserData", &cluster.image_registry_bundle_user_data),
-    ];
-    for (field, bundles) in bundles {
-        for RegistryBundle { file, data } in bundles.iter().flatten() {
-            match RegistryName::from_file(file) {
-                Ok(name) => {
-                    let path = format!("{REGISTRIES}/{name}/ca.crt");
-                    found.extend(decoded(field, data.as_deref())?.map(|text| (path, text)));
-                }
-                // As on a running node.
-                Err(error) => {
-                    warn!("Skipped a CA of ControllerConfig {CONTROLLER_CONFIG}, spec.{field}: {error}");
-                }
+    for (field, RegistryBundle { file, data }) in cluster.registry_bundles() {
+        match RegistryName::from_file(file) {
+            Ok(name) => {
+                let path = format!("{REGISTRIES}/{name}/ca.crt");
+                found.extend(decoded(field, data.as_deref())?.map(|text| (path, text)));
+            }
+            // As on a running node.
+            Err(error) => {
+                warn!("Skipped a CA of ControllerConfig {CONTROLLER_CONFIG}, spec.{field}: {error}");
             }
         }
     }
@@ -53,8 +46,7 @@ pub(super) fn authorities(cluster: &ControllerConfigSpec) -> Result<BTreeMap<Str
 /// Returns the text of bytes in base64, where there is one.
 fn decoded(field: &str, data: Option<&str>) -> Result<Option<String>, NoConfig> {
     let Some(data) = data.filter(|data| !data.is_empty()) else { return Ok(None) };
-    let bytes = serde_json::from_value::<k8s_openapi::ByteString>(serde_json::Value::from(data));
-    let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes.0).ok());
+    let text = bytes_of(data).and_then(|bytes| String::from_utf8(bytes).ok());
     let text = text.ok_or_else(|| {
         NoConfig::NotYet(format!(
             "ControllerConfig {CONTROLLER_CONFIG}: spec.{field} is no text in base64; correct it"

@@ -114,9 +114,7 @@ impl Contents {
             Some(authorities) => {
                 let mut roots = RootCertStore::empty();
                 for authority in certificates(authorities)? {
-                    roots
-                        .add(authority)
-                        .map_err(|error| format!("an authority of clients is none: {error}"))?;
+                    roots.add(authority).map_err(|error| format!("not a CA certificate: {error}"))?;
                 }
                 // One without a certificate may have a token, or ask for its health.
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)

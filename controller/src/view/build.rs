@@ -1,6 +1,7 @@
 //! Builds of OS images: their states, and the last log lines of their pods.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::clean::clean;
@@ -27,7 +28,7 @@ pub struct ObservedBuild {
 }
 
 /// State of a build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub enum BuildStep {
     /// All its tries failed.
     Failed,
@@ -55,7 +56,7 @@ impl BuildStep {
 }
 
 /// A build that has not succeeded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BuildRow {
     /// Its name.

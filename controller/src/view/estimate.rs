@@ -1,5 +1,6 @@
 //! Estimated time of the rest of a rollout, from the nodes that are done.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::input::ObservedNode;
@@ -10,7 +11,7 @@ const MIN_MEASURED: usize = 3;
 
 /// Time of the remaining nodes, if they take as long as those before. Waits between waves, for windows and for prefetches
 /// are not in it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Estimate {
     /// The rest, in seconds.

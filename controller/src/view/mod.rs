@@ -21,7 +21,7 @@ pub use estimate::Estimate;
 pub use input::{ObservedNode, ViewInput};
 pub use screen::{NodeRow, PoolView, View, Wave};
 pub use step::{Progress, Step};
-pub use text::text;
+pub use text::{text, text_on};
 
 use crate::api::rollout_policy::HaltStatus;
 use crate::drain;
@@ -168,7 +168,8 @@ fn state(pool: &Pool) -> (String, String) {
 /// Returns problems that a person has to solve besides.
 fn problems(pool: &Pool) -> Vec<String> {
     let conditions = pool.status.conditions.as_deref().unwrap_or_default();
-    let kinds = ["RenderDegraded", "ImageBuildDegraded", "RolloutInvalid", "UnknownFields"];
+    let kinds =
+        ["RenderDegraded", "ImageBuildDegraded", "RolloutInvalid", "UnknownFields", "FieldsNotApplied"];
     let bad = kinds.iter().filter_map(|kind| {
         let mut all = conditions.iter();
         let found = all.find(|condition| condition.type_ == *kind && condition.status == "True")?;

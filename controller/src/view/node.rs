@@ -24,7 +24,7 @@ pub(super) fn step(observed: &ObservedNode<'_>) -> Option<At> {
         let is_refused = node.state == AgentState::Unreconcilable;
         let step = if is_refused { Step::Unreconcilable } else { Step::Degraded };
         let since = observed.progress.and_then(|progress| progress.degraded);
-        return at(step, since, node.reason.clone().unwrap_or_else(|| "it gives no reason".to_owned()));
+        return at(step, since, node.reason.clone().unwrap_or_else(|| "no reason reported".to_owned()));
     }
     let current =
         observed.progress.filter(|progress| Some(&progress.desired) == node.desired.config.as_ref());

@@ -1,5 +1,6 @@
 //! Content of the screen.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::build::BuildRow;
@@ -8,7 +9,7 @@ use super::step::Step;
 use crate::api::rollout_policy::HaltStatus;
 
 /// Content of the screen.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct View {
     /// Time of the reading.
@@ -28,7 +29,7 @@ pub struct View {
 }
 
 /// A pool.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolView {
     /// Its name.
@@ -77,7 +78,7 @@ pub struct PoolView {
 }
 
 /// Progress of a policy's waves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Wave {
     /// The present one, from 1; the canary is the first where there is one.
@@ -90,7 +91,7 @@ pub struct Wave {
 }
 
 /// A node that is not done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRow {
     /// Its name.

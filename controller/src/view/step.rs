@@ -1,13 +1,14 @@
 //! Steps of nodes, and the progress that a MachineConfigNode reports.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::api::MachineConfigNode;
 use crate::api::pool::Condition;
 
 /// Step of a node, or its fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum Step {
     /// Its agent failed, and reports the cause.
     Degraded,

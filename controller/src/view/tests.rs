@@ -1,5 +1,6 @@
 //! The screen, from the objects to the text.
 
+use machine_config_cli::screen::Screen;
 use serde_json::{Value, json};
 
 use super::*;
@@ -195,6 +196,46 @@ w6    worker  Rebooting     1m
 w9    worker  Starting
 ";
     assert_eq!(text(&cluster().view(20)), expected);
+}
+
+/// On a terminal of 80 columns no word is broken, a digest is short, and the words of states have colors.
+#[test]
+fn screen_fits_terminal() {
+    let mut cluster = cluster();
+    let digest = "a".repeat(64);
+    let target = format!("rendered-worker-{}", "b".repeat(32));
+    cluster.pools[1].spec.configuration.as_mut().unwrap().name = Some(target.clone());
+    let message =
+        format!("the image of the pool is registry.test/team/os@sha256:{digest}, which no node can pull");
+    let degraded =
+        json!([{ "type": "ImageBuildDegraded", "status": "True", "reason": "A", "message": message }]);
+    cluster.state("gpu", "Halted", "node g1 failed", &degraded);
+    let view = cluster.view(20);
+    let (piped, narrow) = (text(&view), text_on(&view, Screen { width: Some(80), colors: false }));
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+    assert!(piped.lines().any(|line| line.chars().count() > 80), "it proves nothing:\n{piped}");
+    let words = |text: &str| {
+        let mut words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
+        // Their columns are rows there.
+        words.retain(|word| !["TARGET", "DETAIL"].contains(&word.as_str()));
+        words.sort();
+        words
+    };
+    assert_eq!(words(&narrow), words(&piped), "a word is broken:\n{narrow}");
+    assert!(narrow.contains(&format!("\n    {target}\n")), "{narrow}");
+    assert!(piped.contains("os@sha256:aaaaaaaaaaaa,") && !piped.contains(&"a".repeat(13)), "{piped}");
+    assert!(!narrow.contains('\x1b') && !piped.contains('\x1b'), "{narrow}");
+    let colored = text_on(&view, Screen { width: Some(80), colors: true });
+    for word in ["\x1b[1;31mHalted\x1b[0m", "\x1b[32mComplete\x1b[0m", "\x1b[1;31mDrainBlocked\x1b[0m"] {
+        assert!(colored.contains(word), "{colored}");
+    }
+    let plain = colored.replace("\x1b[1;31m", "").replace("\x1b[32m", "").replace("\x1b[36m", "");
+    assert_eq!(plain.replace("\x1b[0m", ""), narrow, "colors move a column");
+    // Names that are longer than a terminal has room for.
+    cluster.node(&"n".repeat(63), "worker", ["a", "b"], json!({}));
+    let ragged = text_on(&cluster.view(20), Screen { width: Some(80), colors: true });
+    let row = ragged.lines().find(|line| line.starts_with("nnn")).unwrap();
+    assert_eq!(row, format!("{}  worker", "n".repeat(63)), "{ragged}");
 }
 
 #[test]

@@ -122,7 +122,7 @@ async fn pool_that_selects_nothing_is_reported() {
     let pools = Pools::new().await;
     // No node.
     pools.patch_bad(json!({ "nodeSelector": { "matchLabels": { "role": "none" } } })).await;
-    let message = "pool bad selects no node; label a node as its nodeSelector says, correct the selector, or delete the pool";
+    let message = "pool bad selects no node; label a node to match its nodeSelector, correct the selector, or delete the pool";
     pools.reported("RolloutProgressing", "NoNodes", message).await;
     // No MachineConfig.
     pools.patch_bad(json!({ "machineConfigSelector": { "matchLabels": { key("role"): "none" } } })).await;
@@ -207,7 +207,9 @@ async fn selectors_that_are_empty_or_contradict_themselves_are_reported() {
         { "key": "a", "operator": "Exists" }, { "key": "a", "operator": "DoesNotExist" },
     ] });
     pools.patch_bad(json!({ "nodeSelector": both })).await;
-    pools.reported("RolloutProgressing", "NoNodes", "pool bad selects no node; label a node as its").await;
+    pools
+        .reported("RolloutProgressing", "NoNodes", "pool bad selects no node; label a node to match its")
+        .await;
     pools.other_goes_on().await;
 }
 

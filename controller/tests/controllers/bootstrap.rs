@@ -65,6 +65,12 @@ impl Place {
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     }
 
+    fn validate(&self) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_machine-config-controller"));
+        let output = command.args(["validate", "--manifests"]).arg(self.path("m")).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+
     fn accounts(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.path("work/accounts")).unwrap_or_default();
         drop(std::fs::remove_file(self.path("work/accounts")));
@@ -148,6 +154,10 @@ fn secrets_that_cannot_be_used_are_named() {
         let (code, said) = place.bootstrap(&[]);
         let refused = "Secret push: it holds no credentials of a registry; write it as `kubectl create secret docker-registry` does";
         assert!(code == Some(4) && said.contains(refused), "{wrong}: {said}");
+        // The cluster would come to a stop at it as well.
+        let (code, said) = place.validate();
+        assert!(code == Some(4) && said.contains(refused), "{wrong}: {said}");
+        assert!(!said.contains("--push-authfile"), "a flag that validate does not have: {said}");
     }
     assert!(!place.path("work").exists(), "nothing was begun");
 }

@@ -1,5 +1,6 @@
 //! The build controller with render and node controller: from a `MachineOSConfig` to nodes that have its image.
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret};
 use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -64,6 +65,11 @@ impl Builds {
 
     pub async fn secret(&self) {
         self.secret_named("push").await;
+    }
+
+    /// The `ControllerConfig` of a cluster, with more fields of its spec.
+    pub async fn controller_config(&self, more: &Value) {
+        self.cluster.controller_config(more).await;
     }
 
     pub async fn secret_named(&self, name: &str) {
@@ -247,4 +253,54 @@ async fn settings_choose_ignition_of_base() {
     let text = maps.get(&name).await.unwrap().data.unwrap()["Containerfile"].clone();
     assert!(text.contains("ignition-apply --ignore-unsupported"), "{text}");
     assert!(!text.contains(" apply --to ") && text.contains("\"verify\""), "{text}");
+}
+
+/// A build pulls as a node of its pool does, and its steps have the cluster's proxy and entitlements, without a key of the build
+/// settings; one that is set is stronger.
+#[tokio::test]
+async fn cluster_and_rendered_config_are_surroundings_of_a_build() {
+    let builds = Builds::with_settings("registry.test", "policyJson: '{\"default\": [\"own\"]}'\n").await;
+    let cluster = &builds.cluster;
+    let auths = "{\"auths\":{\"mirror.test\":{\"auth\":\"bm9kZTpwYTU1d29yZA==\"}}}";
+    let files = MachineConfigBuilder::new("40-registries")
+        .file("/etc/containers/registries.conf", 0o644, "[[registry]]\n")
+        .file("/etc/containers/policy.json", 0o644, "{}")
+        .file("/var/lib/kubelet/config.json", 0o600, auths);
+    cluster.config("worker", files).await;
+    // "PEM\n" in base64.
+    builds
+        .controller_config(&json!({
+            "additionalTrustBundle": "UEVNCg==", "proxy": { "httpsProxy": "http://proxy.test:3128" },
+            "imageRegistryBundleUserData": [{ "file": "registry.test..5000", "data": "UEVNCg==" }],
+        }))
+        .await;
+    builds.secret_named("etc-pki-entitlement").await;
+    let client = &cluster.client;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let repositories = json!({ "metadata": { "name": "etc-yum-repos-d" }, "data": { "a.repo": "" } });
+    maps.create(&PostParams::default(), &serde_json::from_value(repositories).unwrap()).await.unwrap();
+    builds.secret().await;
+    let controller = builds.start("a", &[]);
+    let _jobs = JobController::start(&cluster.bench, Plays::Running).await;
+    builds.os_config("FROM configs AS final\nRUN true").await;
+    builds.until_condition("False", "Building").await;
+    let name = builds.only_build().await;
+    let texts = maps.get(&format!("containerfile-{name}")).await.unwrap().data.unwrap();
+    let text = |key: &str| texts.get(key).map(String::as_str);
+    assert_eq!(text("registries.conf"), Some("[[registry]]\n"));
+    assert_eq!(text("policy.json"), Some("{\"default\": [\"own\"]}"), "settings are stronger");
+    assert_eq!((text("ca-bundle.crt"), text("ca-of-registry.test..5000")), (Some("PEM\n"), Some("PEM\n")));
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let base = secrets.get(&format!("base-{name}")).await.unwrap().data.unwrap();
+    assert_eq!(String::from_utf8(base[".dockerconfigjson"].0.clone()).unwrap(), auths);
+    let jobs: Api<Job> = Api::namespaced(client.clone(), NAMESPACE);
+    let job = serde_json::to_value(jobs.get(&format!("build-{name}")).await.unwrap()).unwrap();
+    let pod = &job["spec"]["template"]["spec"];
+    let env = pod["containers"][0]["env"].as_array().unwrap();
+    let variable = |name: &str| env.iter().find(|one| one["name"] == name).unwrap()["value"].clone();
+    assert_eq!(variable("HTTPS_PROXY"), "http://proxy.test:3128");
+    let volumes = "--volume=/run/build/mounts/0:/etc/pki/entitlement:ro --volume=/run/build/mounts/1:/etc/yum.repos.d:ro";
+    assert_eq!(variable("VOLUMES"), volumes);
+    let lines = format!("{:?}", controller.lines());
+    assert!(!lines.contains("bm9kZTpwYTU1d29yZA"), "{lines}");
 }

@@ -33,6 +33,8 @@ root=${1%/} pod=$2
 shift 2
 mount -t tmpfs tmpfs "$root/run"
 [ -n "$root" ] || mount -t tmpfs tmpfs /var/lib
+mkdir -p "$root/etc/containers/certs.d"
+mount -t tmpfs tmpfs "$root/etc/containers/certs.d"
 while read -r source target mode; do
   mkdir -p "$root$target"
   mount --bind "$source" "$root$target"

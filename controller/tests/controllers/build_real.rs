@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use k8s_openapi::ByteString;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
@@ -26,10 +27,24 @@ struct Registry {
 
 impl Registry {
     fn start() -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), "")
+    }
+
+    /// With TLS; returns its certificate, too.
+    fn with_tls() -> (Self, String) {
         let directory = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let (certificate, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let tls = format!(", tls: {{certificate: {}, key: {}}}", certificate.display(), key.display());
+        (Self::start_in(directory, &tls), made.cert.pem())
+    }
+
+    fn start_in(directory: tempfile::TempDir, tls: &str) -> Self {
         let config = directory.path().join("config.yml");
         let text = format!(
-            "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}/storage}}, delete: {{enabled: true}}}}\nhttp: {{addr: '127.0.0.1:0'}}\n",
+            "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}/storage}}, delete: {{enabled: true}}}}\nhttp: {{addr: '127.0.0.1:0'{tls}}}\n",
             directory.path().display()
         );
         std::fs::write(&config, text).unwrap();
@@ -178,6 +193,41 @@ async fn containerfile_becomes_image_by_real_buildah() {
     let label = ListParams::default().labels(&format!("{}={second}", key("machine-os-build")));
     let listed = builds.builds().list(&label).await.unwrap();
     assert_eq!(listed.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), [second]);
+}
+
+/// The base image comes from the mirror of the rendered config, over TLS that the cluster's authority of that registry proves, and the
+/// image is pushed there; the build settings know nothing of it.
+#[tokio::test]
+#[ignore = "half a minute of real buildah: ./test all"]
+async fn build_pulls_as_nodes_do() {
+    if let Some(program) = missing() {
+        return not_run("build_real::build_pulls_as_nodes_do", program);
+    }
+    let lab = tempfile::tempdir().unwrap();
+    let (registry, authority) = Registry::with_tls();
+    let base = root(lab.path(), "base", &["sh", "rm", "cat"], false);
+    let base = push(lab.path(), &base, &registry.address);
+    let image = root(lab.path(), "agent", &["cp"], true);
+    let (_, digest) = base.split_once('@').unwrap();
+    let builds = Builds::pushing_to(&registry.address).await;
+    let mirror = format!(
+        "[[registry]]\nlocation = \"mirrored.test\"\n[[registry.mirror]]\nlocation = \"{}\"\n",
+        registry.address
+    );
+    let config = MachineConfigBuilder::new("99-base").os_image_url(&format!("mirrored.test/base@{digest}"));
+    let config = config.file("/etc/containers/registries.conf", 0o644, mirror);
+    builds.cluster.config("worker", config).await;
+    let authority = serde_json::to_value(ByteString(authority.into_bytes())).unwrap();
+    let bundle = json!([{ "file": registry.address.replace(':', ".."), "data": authority }]);
+    builds.controller_config(&json!({ "imageRegistryBundleUserData": bundle })).await;
+    let _controller = builds.start("a", &[]);
+    let _jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
+    let pods = lab.path().join("pods");
+    let _runner = PodRunner::start(&builds.cluster.bench, &pods, &[("registry.test/agent:1", &image)]).await;
+    builds.secret().await;
+    builds.os_config("FROM configs AS final\nRUN true").await;
+    let (first, image) = builds.until_published("").await;
+    is_pushed(&image, &registry.address, &first);
 }
 
 /// The parts of a message by which buildah has taken a text, and misses what these tests do not have: a shell, files, images.

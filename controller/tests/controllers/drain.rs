@@ -13,7 +13,9 @@ use crate::cluster::{
     DisruptionController, Fault, Kubelet, Request, annotation, changes, create_node, create_object, key,
     node_api, node_until, object_api, own_only, pod_gone, running_pod, within,
 };
+use crate::connections::behind_proxy;
 use crate::process::Cluster;
+use crate::proxy::Proxy;
 
 pub const NODE: &str = "n";
 
@@ -30,9 +32,20 @@ impl Scene {
         Self { _disruption: Some(disruption), ..scene }
     }
 
+    /// With a proxy before the API server.
+    pub async fn behind_proxy() -> (Self, Proxy) {
+        let (cluster, proxy) = behind_proxy().await;
+        let scene = Self::on(cluster).await;
+        let disruption = DisruptionController::start(&scene.cluster.bench, "default").await;
+        (Self { _disruption: Some(disruption), ..scene }, proxy)
+    }
+
     /// With budgets whose status a test writes.
     async fn without_disruption_controller() -> Self {
-        let cluster = Cluster::new().await;
+        Self::on(Cluster::new().await).await
+    }
+
+    async fn on(cluster: Cluster) -> Self {
         create_node(&cluster.client, NODE, &[]).await;
         let kubelet = Kubelet::start(&cluster.bench, NODE).await;
         Self { cluster, _kubelet: kubelet, _disruption: None }
@@ -273,6 +286,34 @@ async fn pods_that_come_to_cordoned_node_are_named_and_left() {
         }
     };
     assert!(within("an Event of the node", told).await.starts_with(late));
+    assert_eq!(scene.evictions(mark).await, 2);
+}
+
+/// The controller dies in the middle of a drain: the next one evicts the pods that were there at the cordon, and none that came later.
+#[tokio::test]
+async fn next_controller_leaves_pods_that_came_to_cordoned_node() {
+    let scene = Scene::new().await;
+    scene.pod("first", json!({})).await;
+    scene.pod("held", json!({ "finalizers": ["example.test/hold"] })).await;
+    let mark = scene.cluster.bench.mark().await;
+    let controller = scene.cluster.start("a", &["--controllers", "drain"]);
+    scene.request("drain-rendered-b").await;
+    pod_gone(&scene.cluster.client, "default", "first").await;
+    // Creations have seconds.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    scene.pod("again", json!({})).await;
+    controller.kill().await;
+    scene.cluster.free_lease().await;
+    let mut controller = scene.cluster.start("b", &["--controllers", "drain"]);
+    controller.line("The drain controller runs").await;
+    let released = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    scene.pods().patch("held", &PatchParams::default(), &released).await.unwrap();
+    scene.until_done("drain-rendered-b").await;
+    controller.line("pods default/again came to the cordoned node and are not evicted").await;
+    assert!(
+        scene.pods().get("again").await.unwrap().metadata.deletion_timestamp.is_none(),
+        "it is not evicted"
+    );
     assert_eq!(scene.evictions(mark).await, 2);
 }
 

@@ -1,15 +1,17 @@
 //! Drains by the rules of a `RolloutPolicy`.
 
+use http::Method;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use machine_config_controller::api::RolloutPolicy;
 use serde_json::{Value, json};
 
-use crate::cluster::{annotation, pod_gone};
+use crate::cluster::{Request, annotation, pod_gone};
 use crate::drain::{NODE, Scene, is_cordoned, own};
 use crate::process::{Controller, apply_definition, condition};
-use crate::refusals::{listener, page_until};
+use crate::proxy::{Failing, Seam};
+use crate::refusals::{failures, get, listener, page_until};
 use crate::seams::drain::until_event;
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -102,7 +104,47 @@ async fn skipped_pods_stay_and_node_leaves_load_balancers() {
     scene.request("uncordon-rendered-b").await;
     let node = scene.until_done("uncordon-rendered-b").await;
     assert!(!is_excluded(&node) && own(&node, "excluded-from-load-balancers").is_none());
+    // Load balancers have the time of the rule, from the label on.
     let requests = scene.cluster.bench.requests_since(mark).await;
-    let place = |of: &str| requests.iter().position(|one| one.line().starts_with(of)).unwrap();
-    assert!(place(&format!("patch nodes {NODE}")) < place("create pods/eviction"));
+    let first = |is_it: &dyn Fn(&&Request) -> bool| requests.iter().find(is_it).unwrap().answered.unwrap();
+    let labels =
+        |one: &&Request| one.body.as_ref().is_some_and(|body| body["metadata"]["labels"][EXCLUDE] == "");
+    let labeled = first(&|one| one.line() == format!("patch nodes {NODE}") && labels(one));
+    let waited = first(&|one| one.subresource == "eviction") - labeled;
+    // The label has the second in which it was decided.
+    assert!(waited >= 1_000_000, "{waited} us");
+}
+
+/// Pods are to be deleted against their budget, and the API server refuses that, does not answer or answers something else: the pod is named
+/// with the cause, the others leave, and it is deleted once it may be.
+#[tokio::test]
+async fn deletion_of_pod_fails() {
+    let (scene, proxy) = Scene::behind_proxy().await;
+    scene.pod("plain", json!({})).await;
+    scene.budget("one", "shop").await;
+    let mut controller = start(&scene, json!({ "timeout": "1s", "onTimeout": "DeletePods" })).await;
+    let listener = listener(&mut controller).await;
+    let failed = |body: &str, outcome: &str| failures(body, "Eviction", outcome);
+    for (round, failing, outcome, words) in [
+        (0, Failing::Refuses(403, "a webhook says no"), "refused", "can't be deleted: a webhook says no"),
+        (1, Failing::NeverAnswers, "unanswered", "is not deleted yet: no answer within 10 s"),
+        (2, Failing::AnswersSomethingElse, "unanswered", "is not deleted yet: its answer can't be read"),
+    ] {
+        scene.pod("kept", json!({ "labels": { "app": "shop" } })).await;
+        proxy.fail(Seam::new(Method::DELETE, &["/pods/kept"]), failing);
+        let before = failed(&get(listener, "/metrics").1, outcome);
+        let request = format!("drain-rendered-{round}");
+        scene.request(&request).await;
+        let text = format!("pod default/kept {words}");
+        let is_named = |node: &Node| own(node, "drain-blocked").is_some_and(|why| why.contains(&text));
+        scene.until(&text, is_named).await;
+        page_until(listener, "/metrics", "it is counted", |_, body| failed(body, outcome) > before).await;
+        pod_gone(&scene.cluster.client, "default", "plain").await;
+        assert!(proxy.mend()[0] <= 3, "{failing:?}: it is tried rarely");
+        pod_gone(&scene.cluster.client, "default", "kept").await;
+        scene.until_done(&request).await;
+        let uncordon = format!("uncordon-rendered-{round}");
+        scene.request(&uncordon).await;
+        scene.until_done(&uncordon).await;
+    }
 }

@@ -2,17 +2,20 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::cluster::{MachineConfigBuilder, call, object_api};
-use crate::process::{Cluster, LEASE, NAMESPACE, target};
+use crate::process::{Cluster, Controller, LEASE, NAMESPACE, target};
 
 /// The Lease of the operator's controller.
 const OPERATOR: &str = "machine-config-controller";
 
 /// A version as the operator writes it.
 const COMMIT: &str = "7ff337a4ffac8e7562692181178ede61e4b2eec5";
+
+/// The annotation that has a pool be taken over.
+const TAKE_OVER: &str = "machine-config-agent.io/take-over";
 
 fn leases(client: &Client) -> Api<Lease> {
     Api::namespaced(client.clone(), NAMESPACE)
@@ -96,12 +99,9 @@ async fn running_controller_stops_when_operator_comes_back() {
     cluster.until_target("worker", &first).await;
 }
 
-#[tokio::test]
-async fn target_of_another_program_is_taken_over_by_annotation_alone() {
-    let cluster = Cluster::new().await;
-    let pool = cluster.pool("worker").await;
-    cluster.config("worker", config("1")).await;
-    let theirs = format!("rendered-worker-{}", "a".repeat(32));
+/// A rendered config as the operator makes it; returns its name.
+async fn foreign_config(cluster: &Cluster, pool: &DynamicObject, digit: &str) -> String {
+    let theirs = format!("rendered-worker-{}", digit.repeat(32));
     let object = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
         "metadata": {
@@ -116,6 +116,48 @@ async fn target_of_another_program_is_taken_over_by_annotation_alone() {
     });
     let configs = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
     assert_eq!(call(&cluster.client, "POST", configs, Some(("application/json", object))).await.0, 200);
+    theirs
+}
+
+/// The operator comes back, and its Lease is not seen: another namespace, another name. It gives a pool its target, and the running
+/// controller stops, says how to hand over, and lets the target be; also in a pool that was taken over before.
+#[tokio::test]
+async fn running_controller_stops_at_target_of_another_program() {
+    let cluster = Cluster::new().await;
+    let pool = cluster.pool("worker").await;
+    cluster.config("worker", config("1")).await;
+    let first = cluster.start("a", &[]);
+    cluster.until_target("worker", "").await;
+    let theirs = foreign_config(&cluster, &pool, "a").await;
+    is_stopped_by(&cluster, &first, &theirs).await;
+    cluster.patch_pool("worker", json!({ "metadata": { "annotations": { TAKE_OVER: "" } } })).await;
+    let second = cluster.start("b", &[]);
+    cluster.until_target("worker", &theirs).await;
+    let pool = cluster
+        .until_pool("worker", "taken over", |pool| pool["metadata"]["annotations"][TAKE_OVER].is_null());
+    let pool = serde_json::from_value(pool.await).unwrap();
+    let theirs = foreign_config(&cluster, &pool, "b").await;
+    is_stopped_by(&cluster, &second, &theirs).await;
+}
+
+async fn is_stopped_by(cluster: &Cluster, controller: &Controller, theirs: &str) {
+    cluster.patch_pool("worker", json!({ "spec": { "configuration": { "name": theirs } } })).await;
+    assert!(!controller.end().await.success());
+    let lines = controller.lines().join("\n");
+    let command = "kubectl annotate machineconfigpool worker machine-config-agent.io/take-over=";
+    for part in [theirs, COMMIT, command, "Hand the pools over"] {
+        assert!(lines.contains(part), "{part}: {lines}");
+    }
+    assert_eq!(holder(&cluster.client, LEASE).await, None, "its Lease is free");
+    cluster.until_pool("worker", "their target", |pool| target(pool) == theirs).await;
+}
+
+#[tokio::test]
+async fn target_of_another_program_is_taken_over_by_annotation_alone() {
+    let cluster = Cluster::new().await;
+    let pool = cluster.pool("worker").await;
+    cluster.config("worker", config("1")).await;
+    let theirs = foreign_config(&cluster, &pool, "a").await;
     cluster.patch_pool("worker", json!({ "spec": { "configuration": { "name": theirs } } })).await;
     let mark = cluster.bench.mark().await;
     let controller = cluster.start("a", &[]);
@@ -135,6 +177,29 @@ async fn target_of_another_program_is_taken_over_by_annotation_alone() {
     assert!(object_api(&cluster.client, "machineconfigs").get_opt(&theirs).await.unwrap().is_some());
     let pool = cluster.until_pool("worker", "our target", |pool| target(pool) == ours).await;
     assert_eq!(pool["spec"]["configuration"]["source"][0]["name"], "50-a");
+}
+
+/// Each says what it takes over, as the table of docs/replace-mcd.md does.
+#[tokio::test]
+async fn each_controller_says_what_it_takes_over() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/replace-mcd.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, table) = page.split_once("| controller | takes over from the operator |\n|---|---|\n").unwrap();
+    let rows = table.lines().map_while(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "));
+    let rows: Vec<(String, String)> =
+        rows.map(|(name, parts)| (name.replace('`', ""), parts.replace('`', ""))).collect();
+    assert_eq!(rows.len(), 5, "{rows:?}");
+    let cluster = Cluster::new().await;
+    for (name, parts) in rows {
+        let mut controller = cluster.start("a", &["--beside-mco", "--controllers", &name]);
+        let line = controller.line("--beside-mco").await;
+        let split = parts.trim_end_matches(')').replace(" (", ", ").replace(": ", ", ");
+        for part in split.split(", ").filter(|part| *part != "nothing") {
+            assert!(line.contains(part), "{name}: {part:?} is not in {line}");
+        }
+        controller.kill().await;
+        cluster.free_lease().await;
+    }
 }
 
 /// One controller, which says what it takes over.

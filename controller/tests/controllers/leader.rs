@@ -17,7 +17,7 @@ async fn one_of_two_replicas_leads_and_other_succeeds_it() {
     let first = cluster.until_leader(|_| true).await;
     assert!(first.starts_with("one_"), "{first}");
     let mut two = cluster.start("two", &RENDER);
-    two.line("metrics and health on").await;
+    two.line("Serving metrics and health on").await;
     // Stopped by a signal, it hands over.
     assert!(one.terminate().await.success());
     assert!(one.lines().iter().any(|line| line.contains("Released Lease")), "{:?}", one.lines());

@@ -24,6 +24,10 @@ mod plain_host;
 mod ran;
 #[path = "../../../tests/support/refused_documents.rs"]
 mod refused_samples;
+#[path = "../../../tests/support/schemas.rs"]
+mod schema_files;
+#[path = "../../../tests/support/shells.rs"]
+mod shells;
 
 mod bad_input;
 mod bootstrap;
@@ -37,6 +41,7 @@ mod build_pods;
 mod build_real;
 mod build_registry;
 mod build_size;
+mod completions;
 mod connections;
 mod contested;
 mod corpus;
@@ -44,6 +49,7 @@ mod definitions;
 mod documents;
 mod drain;
 mod drain_rules;
+mod halts;
 mod hanging;
 mod install;
 mod interlock;
@@ -69,6 +75,7 @@ mod rollout;
 mod rollout_edges;
 mod seams;
 mod seed;
+mod silent;
 mod status;
 mod told;
 mod unknown_fields;

@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::cluster::{MachineConfigBuilder, annotation, create_node, key, node_api, node_until};
+use crate::cluster::{MachineConfigBuilder, annotation, create_node, key, node_api, node_until, object_api};
 use crate::connections::behind_proxy;
 use crate::pairs::Pairs;
 use crate::process::{Cluster, condition};
@@ -38,6 +38,88 @@ async fn agent_of_single_node_is_told_so() {
         annotation(node, topology) == Some("SingleReplica")
     })
     .await;
+}
+
+/// Waits until a node is told a topology, or none.
+async fn until_told(cluster: &Cluster, node: &str, expected: Option<&str>) {
+    let what = format!("{node}: {expected:?}");
+    node_until(&cluster.client, node, &what, |node| annotation(node, "controlPlaneTopology") == expected)
+        .await;
+}
+
+/// Waits until the pool is decided again: what it would tell its nodes, it has.
+async fn until_decided(cluster: &Cluster, max_unavailable: i32) {
+    let patch = json!({ "spec": { "maxUnavailable": max_unavailable } });
+    cluster.patch_pool("worker", patch).await;
+    let is_observed = |pool: &Value| pool["status"]["observedGeneration"] == pool["metadata"]["generation"];
+    cluster.until_pool("worker", "decided", is_observed).await;
+}
+
+/// The ControllerConfig's word goes to each node, as the Machine Config Operator's does, whatever the number of nodes.
+#[tokio::test]
+async fn nodes_are_told_topology_of_controller_config() {
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("50-a")).await;
+    let name = "machine-config-controller";
+    let status = |topology: &str| json!({ "status": { "controlPlaneTopology": topology } });
+    let mut infra = status("SingleReplica");
+    infra["apiVersion"] = json!("config.openshift.io/v1");
+    infra["kind"] = json!("Infrastructure");
+    infra["spec"] = json!({});
+    cluster.controller_config(&json!({ "infra": infra })).await;
+    let _controller = cluster.start("a", &["--controllers", "render,node"]);
+    let target = cluster.until_target("worker", "").await;
+    for node in ["n1", "n2"] {
+        ready_node(&cluster.client, node, &target).await;
+    }
+    for node in ["n1", "n2"] {
+        until_told(&cluster, node, Some("SingleReplica")).await;
+    }
+    let configs = object_api(&cluster.client, "controllerconfigs");
+    for topology in ["HighlyAvailable", "SingleReplica"] {
+        let patch = json!({ "spec": { "infra": status(topology) } });
+        configs.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        for node in ["n1", "n2"] {
+            until_told(&cluster, node, Some(topology)).await;
+        }
+    }
+    // Without it the nodes count.
+    configs.delete(name, &DeleteParams::default()).await.unwrap();
+    for node in ["n1", "n2"] {
+        until_told(&cluster, node, None).await;
+    }
+}
+
+/// Without a ControllerConfig the only node of the control plane is not drained, and its workers are.
+#[tokio::test]
+async fn workers_beside_single_control_plane_node_are_drained() {
+    let cluster = Cluster::new().await;
+    for pool in ["master", "worker"] {
+        cluster.pool(pool).await;
+        cluster.config(pool, config(&format!("50-{pool}"))).await;
+    }
+    let _controller = cluster.start("a", &["--controllers", "render,node"]);
+    let worker = cluster.until_target("worker", "").await;
+    let master = cluster.until_target("master", "").await;
+    let label = async |node: &str, role: &str, value: Value| {
+        let labels =
+            json!({ "metadata": { "labels": { format!("node-role.kubernetes.io/{role}"): value } } });
+        node_api(&cluster.client).patch(node, &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+    };
+    let control_plane = async |node: &str| {
+        ready_node(&cluster.client, node, &master).await;
+        label(node, "master", json!("")).await;
+        label(node, "worker", Value::Null).await;
+    };
+    ready_node(&cluster.client, "w1", &worker).await;
+    control_plane("m1").await;
+    until_told(&cluster, "m1", Some("SingleReplica")).await;
+    until_told(&cluster, "w1", None).await;
+    until_decided(&cluster, 2).await;
+    until_told(&cluster, "w1", None).await;
+    control_plane("m2").await;
+    until_told(&cluster, "m1", None).await;
 }
 
 /// A node of a custom pool comes with its config and with the label of workers alone.

@@ -61,7 +61,7 @@ fn is_true(pool: &Value, kind: &str) -> bool {
 }
 
 async fn until_waiting(cluster: &Cluster) {
-    let next = |pool: &Value| condition(pool, "BuildPending")["message"] == "The image is built next";
+    let next = |pool: &Value| condition(pool, "BuildPending")["message"] == "The image is queued";
     cluster.until_pool("worker", "no build yet", next).await;
 }
 

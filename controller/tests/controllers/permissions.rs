@@ -31,11 +31,12 @@ const ROLLOUT: [(&str, &str, &str); 9] = [
 ];
 
 /// Requests of both builders.
-const BUILDS: [(&str, &str, &str); 17] = [
+const BUILDS: [(&str, &str, &str); 19] = [
     ("create", "machineosbuilds", ""),
     ("patch", "machineosbuilds", ""),
     ("get", "machineosbuilds", ""),
     ("patch", "machineosbuilds", "status"),
+    ("get", "controllerconfigs", ""),
     ("patch", "machineosconfigs", ""),
     ("patch", "machineosconfigs", "status"),
     ("create", "builds", ""),
@@ -46,6 +47,7 @@ const BUILDS: [(&str, &str, &str); 17] = [
     ("patch", "jobs", ""),
     ("delete", "jobs", ""),
     ("create", "configmaps", ""),
+    ("get", "configmaps", ""),
     ("create", "secrets", ""),
     ("get", "secrets", ""),
     ("list", "pods", ""),

@@ -99,6 +99,19 @@ impl Cluster {
         create_object(&self.client, "machineconfigpools", name, json!({ "spec": spec })).await.unwrap()
     }
 
+    /// The `ControllerConfig` of a cluster, with more fields of its spec.
+    pub async fn controller_config(&self, more: &Value) {
+        let mut spec = json!({
+            "additionalTrustBundle": null, "baseOSContainerImage": "", "cloudProviderConfig": "", "clusterDNSIP": "",
+            "dns": null, "images": {}, "infra": null, "ipFamilies": "IPv4", "kubeAPIServerServingCAData": "cm9vdA==",
+            "cloudProviderCAData": "cm9vdA==",
+            "network": null, "proxy": null, "releaseImage": "", "rootCAData": "cm9vdA==",
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let name = "machine-config-controller";
+        create_object(&self.client, "controllerconfigs", name, json!({ "spec": spec })).await.unwrap();
+    }
+
     pub async fn patch_pool(&self, name: &str, patch: Value) {
         let api = object_api(&self.client, "machineconfigpools");
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();

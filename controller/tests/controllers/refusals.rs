@@ -41,7 +41,7 @@ fn config(contents: &str) -> MachineConfigBuilder {
 
 /// The listener of a controller's metrics and health.
 pub async fn listener(controller: &mut Controller) -> SocketAddr {
-    let line = controller.line("metrics and health on").await;
+    let line = controller.line("Serving metrics and health on").await;
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
@@ -168,41 +168,50 @@ async fn refused_node_stops_nobody(code: u16) {
     cluster.until_pool("worker", "all is well", is_over).await;
 }
 
+/// The rendered config of one pool is refused: the pool says so, it is tried with growing pauses, and the other pool goes on meanwhile.
 #[tokio::test]
 async fn refused_rendered_config_degrades_pool_until_input_changes() {
-    if !own_only("refusals::refused_rendered_config_degrades_pool_until_input_changes") {
-        return;
-    }
     for code in [422, 404, 409] {
         Box::pin(refused_rendered_config(code)).await;
     }
 }
 
 async fn refused_rendered_config(code: u16) {
-    let cluster = Cluster::new().await;
-    for pool in ["worker", "infra"] {
-        cluster.pool(pool).await;
-        let config = MachineConfigBuilder::new(&format!("50-{pool}")).file("/etc/a.conf", 0o644, "1");
-        cluster.config(pool, config).await;
-    }
-    let _controller = cluster.start("a", &["--controllers", "render"]);
-    let first = cluster.until_target("worker", "").await;
-    let other = cluster.until_target("infra", "").await;
-    cluster.bench.fault(&Fault::status(code).method("POST").path(CONFIGS).agent(CONTROLLER));
+    let (cluster, proxy) = behind_proxy().await;
     let file = |pool: &str, contents: &str| {
         MachineConfigBuilder::new(&format!("50-{pool}")).file("/etc/a.conf", 0o644, contents)
     };
+    for pool in ["worker", "infra"] {
+        cluster.pool(pool).await;
+        cluster.config(pool, file(pool, "1")).await;
+    }
+    let mut controller = cluster.start("a", &["--controllers", "render"]);
+    let listener = listener(&mut controller).await;
+    let first = cluster.until_target("worker", "").await;
+    let mut other = cluster.until_target("infra", "").await;
+    let words = "a webhook says no";
+    let of_worker = Seam::new(Method::POST, &["/machineconfigs?"]).with_body("\"rendered-worker-");
+    proxy.fail(of_worker, Failing::Refuses(code, words));
     cluster.config("worker", file("worker", "2")).await;
     let degraded = |pool: &Value| condition(pool, "RenderDegraded")["status"] == "True";
     let pool = cluster.until_pool("worker", "degraded", degraded).await;
     let message = condition(&pool, "RenderDegraded")["message"].as_str().unwrap();
     assert!(message.contains("MachineConfig rendered-worker-"), "{message}");
-    assert!(message.ends_with(&format!("is refused: the test says so ({code})")), "{message}");
+    assert!(message.ends_with(&format!("is refused: {words} ({code})")), "{message}");
     assert_eq!(target(&pool), first);
-    cluster.bench.clear_faults();
-    // The other pool goes on, and another input is tried at once.
-    cluster.config("infra", file("infra", "2")).await;
-    cluster.until_target("infra", &other).await;
+    // The changes of the other pool are no reason to try again.
+    let start = std::time::Instant::now();
+    let mut changes = 0;
+    while start.elapsed() < std::time::Duration::from_secs(12) {
+        changes += 1;
+        cluster.config("infra", file("infra", &format!("2 {changes}"))).await;
+        other = cluster.until_target("infra", &other).await;
+    }
+    let (_, body) = get(listener, "/metrics");
+    let tried = proxy.mend();
+    assert!((2..=5).contains(&tried[0]), "{code}: {tried:?} tries beside {changes} changes");
+    assert_eq!(failures(&body, "RenderedConfig", "refused"), tried[0], "{code}");
+    // Another input is tried at once.
     cluster.config("worker", file("worker", "3")).await;
     cluster.until_target("worker", &first).await;
     cluster.until_pool("worker", "rendered", |pool| !degraded(pool)).await;
@@ -565,6 +574,17 @@ fn is_answered(node: &Node) -> bool {
     annotation(node, "lastAppliedDrain").is_some_and(|last| last.starts_with("uncordon-"))
 }
 
+/// Another pool is made and rendered, and once more.
+async fn other_goes_on(cluster: &Cluster) {
+    cluster.pool("infra").await;
+    let mut last = String::new();
+    for contents in ["1", "2"] {
+        let config = MachineConfigBuilder::new("50-infra").file("/etc/a.conf", 0o644, contents);
+        cluster.config("infra", config).await;
+        last = cluster.until_target("infra", &last).await;
+    }
+}
+
 async fn each_write_is_refused(code: u16) {
     let registry = FakeRegistry::start().await;
     let builds = Builds::pushing_to(&registry.host).await;
@@ -581,6 +601,8 @@ async fn each_write_is_refused(code: u16) {
     for name in ["n1", "n2"] {
         node_until(&cluster.client, name, "the answer to its agent", is_answered).await;
     }
+    // The other pool goes on.
+    other_goes_on(cluster).await;
     // The next write to a node is its target.
     refuse(bench, code, "PATCH", "/api/v1/nodes/", 1);
     builds.secret().await;

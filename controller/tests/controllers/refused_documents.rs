@@ -8,7 +8,8 @@ use std::process::{Command, Output};
 use machine_config_core::plan::{Cause, ReasonKind};
 use serde_json::{Value, json};
 
-use crate::refused_samples::{HEADS, ROWS, document, lines};
+use crate::refused_samples::{HEADS, LONE_IGNITION, LONE_IGNITION_WORDS, ROWS, WITH_STATUS, document, lines};
+use crate::schema_files;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/goldens/refused-documents.txt");
 
@@ -91,6 +92,12 @@ fn documents_that_no_host_takes_are_refused_by_each_verb() {
             ["plan", "--manifests", "without", "--pool", "worker", "-f", "a.yaml", "--output", "json"];
         let planned = run(&planned, place.path());
         assert_eq!(planned.status.code(), Some(3), "plan: {kind} {part}: {planned:?}");
+        for (verb, ran) in [("refused", &validated), ("plan", &planned)] {
+            let document: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+            // A config that no node can be brought to has no plan.
+            let verb = if document.get("steps").is_some() { verb } else { "refused" };
+            schema_files::check("controller", verb, &document);
+        }
         reasons
     });
     if std::env::var_os("UPDATE_GOLDENS").is_some_and(|value| value == "1") {
@@ -163,5 +170,40 @@ fn odd_heads_are_refused_by_plan() {
         let ran = run(&["plan", "--manifests", "without", "--pool", "worker", "-f", "a.json"], place.path());
         let text = String::from_utf8(ran.stderr).unwrap();
         assert!(ran.status.code() == Some(4) && text.contains(words), "{head}: {:?} {text}", ran.status);
+    }
+}
+
+/// In a directory they lie beside other manifests and are named; the file of `plan` is what a person gives.
+#[test]
+fn documents_of_other_shapes_have_one_answer() {
+    let place = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| std::fs::write(place.path().join(name), text).unwrap();
+    for directory in ["with", "without"] {
+        std::fs::create_dir(place.path().join(directory)).unwrap();
+        put(&format!("{directory}/pool.yaml"), POOL);
+        put(&format!("{directory}/base.yaml"), BASE);
+    }
+    let plan = ["plan", "--manifests", "without", "--pool", "worker", "-f", "a.json"];
+    let told = |document: &str, words: &[&str]| {
+        put("a.json", document);
+        put("with/a.json", document);
+        let ran = run(words, place.path());
+        (ran.status.code(), String::from_utf8(ran.stderr).unwrap())
+    };
+    let butane =
+        HEADS.iter().filter(|(_, words)| words.contains("butane") || words.contains("spec.config of one"));
+    for (document, words) in butane.chain([&(LONE_IGNITION, LONE_IGNITION_WORDS)]) {
+        let (code, text) = told(document, &plan);
+        assert!(code == Some(4) && text.contains(words), "{document}: {code:?} {text}");
+        for verb in [vec!["validate", "--manifests", "with"], vec!["render", "--manifests", "with"]] {
+            let (code, text) = told(document, &verb);
+            assert!(code == Some(0) && text.contains(words), "{verb:?} {document}: {code:?} {text}");
+        }
+    }
+    for document in WITH_STATUS {
+        for words in [&plan[..], &["validate", "--manifests", "with"]] {
+            let (code, text) = told(document, words);
+            assert_eq!(code, Some(0), "{words:?} {document}: {text}");
+        }
     }
 }

@@ -61,6 +61,36 @@ async fn leader_that_stays_takes_state_before_restore() {
     controller.line("went back to an earlier state").await;
 }
 
+/// The leader dies, and etcd comes back from a backup with a Lease that it held and renewed since: the standby saw a newer one, and leads
+/// all the same.
+#[tokio::test]
+async fn standby_that_saw_restore_leads() {
+    const LASTS: [&str; 2] = ["--lease-duration", "15"];
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("worker", "1")).await;
+    let leader = cluster.start("leader", &LASTS);
+    let first = cluster.until_target("worker", "").await;
+    let mut standby = cluster.start("standby", &LASTS);
+    standby.line("Serving metrics and health on").await;
+    cluster.bench.save();
+    cluster.served().await;
+    cluster.config("worker", config("worker", "lost")).await;
+    cluster.until_target("worker", &first).await;
+    until_renewed(&cluster).await;
+    until_renewed(&cluster).await;
+    leader.kill().await;
+    cluster.bench.restore();
+    cluster.served().await;
+    let holder = cluster.until_leader(|_| true).await;
+    assert!(holder.starts_with("leader_"), "{holder}: as in the backup");
+    cluster.until_leader(|name| name.starts_with("standby_")).await;
+    cluster.config("worker", config("worker", "2")).await;
+    let second = cluster.until_target("worker", &first).await;
+    let text = object_api(&cluster.client, "machineconfigs").get(&second).await.unwrap().data.to_string();
+    assert!(!text.contains("lost"), "{text}");
+}
+
 /// Has nothing of the controller reach the API server. The last fault is that of the reads.
 pub fn cut(proxy: &Proxy) {
     for method in [Method::PUT, Method::PATCH, Method::POST, Method::DELETE, Method::GET] {

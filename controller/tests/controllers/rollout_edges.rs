@@ -14,36 +14,36 @@ use crate::rollout::{Agents, ready_node};
 
 const POLICIES: &str = "/apis/machine-config-agent.io/v1alpha1/rolloutpolicies";
 
-fn config(contents: &str) -> MachineConfigBuilder {
+pub fn config(contents: &str) -> MachineConfigBuilder {
     MachineConfigBuilder::new("50-a").file("/etc/a.conf", 0o644, contents)
 }
 
 /// Sets annotations, as the agent of a node does.
-async fn annotate(client: &Client, node: &str, annotations: &[(&str, Option<&str>)]) {
+pub async fn annotate(client: &Client, node: &str, annotations: &[(&str, Option<&str>)]) {
     let annotations: Value = annotations.iter().map(|(name, value)| (key(name), json!(value))).collect();
     let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
     node_api(client).patch(node, &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// The agent of a node has done what is wanted of it.
-async fn finish(client: &Client, name: &str) {
+pub async fn finish(client: &Client, name: &str) {
     let node = node_api(client).get(name).await.unwrap();
     let (config, image) = (annotation(&node, "desiredConfig"), annotation(&node, "desiredImage"));
     let all = [("currentConfig", config), ("currentImage", image), ("state", Some("Done")), ("reason", None)];
     annotate(client, name, &all).await;
 }
 
-async fn until_desired(client: &Client, name: &str, config: &str) {
+pub async fn until_desired(client: &Client, name: &str, config: &str) {
     let is_told = |node: &Node| annotation(node, "desiredConfig") == Some(config);
     node_until(client, name, &format!("{config} is wanted"), is_told).await;
 }
 
-async fn desired(client: &Client, name: &str) -> Option<String> {
+pub async fn desired(client: &Client, name: &str) -> Option<String> {
     annotation(&node_api(client).get(name).await.unwrap(), "desiredConfig").map(str::to_owned)
 }
 
 /// Sets the spec of the policy, and waits until the controller has decided by it; returns its status.
-async fn policy(client: &Client, spec: &Value) -> Value {
+pub async fn policy(client: &Client, spec: &Value) -> Value {
     let object = json!({
         "apiVersion": "machine-config-agent.io/v1alpha1", "kind": "RolloutPolicy",
         "metadata": { "name": "worker" }, "spec": spec,
@@ -68,6 +68,23 @@ async fn policy(client: &Client, spec: &Value) -> Value {
     .await
 }
 
+/// Three nodes have a config; the canary fails the next one, and returns. Returns the name of that one.
+pub async fn return_of_canary(cluster: &Cluster, first: &str) -> String {
+    let client = &cluster.client;
+    policy(client, &json!({ "canary": { "nodes": 1 }, "onFailure": "RollBack" })).await;
+    let is_recorded = |pool: &Value| {
+        pool["status"]["configuration"]["name"] == first && pool["status"]["readyMachineCount"] == 3
+    };
+    cluster.until_pool("worker", "all have the first config", is_recorded).await;
+    cluster.config("worker", config("bad")).await;
+    let bad = cluster.until_target("worker", first).await;
+    until_desired(client, "n1", &bad).await;
+    annotate(client, "n1", &[("state", Some("Degraded")), ("reason", Some("disk full"))]).await;
+    until_desired(client, "n1", first).await;
+    finish(client, "n1").await;
+    bad
+}
+
 /// The failed node has returned to the config before: edits of the policy that do not resume leave it there, and all others too.
 #[tokio::test]
 async fn edit_of_policy_after_return_begins_nothing_again() {
@@ -82,17 +99,7 @@ async fn edit_of_policy_after_return_begins_nothing_again() {
     for name in names {
         ready_node(client, name, &first).await;
     }
-    policy(client, &json!({ "canary": { "nodes": 1 }, "onFailure": "RollBack" })).await;
-    let is_recorded = |pool: &Value| {
-        pool["status"]["configuration"]["name"] == first.as_str() && pool["status"]["readyMachineCount"] == 3
-    };
-    cluster.until_pool("worker", "all have the first config", is_recorded).await;
-    cluster.config("worker", config("bad")).await;
-    let bad = cluster.until_target("worker", &first).await;
-    until_desired(client, "n1", &bad).await;
-    annotate(client, "n1", &[("state", Some("Degraded")), ("reason", Some("disk full"))]).await;
-    until_desired(client, "n1", &first).await;
-    finish(client, "n1").await;
+    let bad = return_of_canary(&cluster, &first).await;
     let is_halted = |pool: &Value| condition(pool, "RolloutHalted")["status"] == "True";
     cluster.until_pool("worker", "it is halted", is_halted).await;
     for spec in [

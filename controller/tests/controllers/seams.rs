@@ -2,6 +2,7 @@
 
 pub mod drain;
 mod lease;
+mod policy;
 mod reads;
 pub mod refused;
 mod registry;
@@ -114,6 +115,33 @@ async fn lists_of_all_kinds_fail() {
     }
 }
 
+/// Kinds that builds alone need: each is named while it can't be read, and pools are rendered and given out meanwhile.
+#[tokio::test]
+async fn lists_of_kinds_of_builds_fail() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    let mut last = String::new();
+    for kind in ["jobs", "secrets"] {
+        for failing in WAYS {
+            proxy.fail(Seam::new(Method::GET, &[&format!("/{kind}?")]).without("watch="), failing);
+            let mut controller = cluster.start("a", &[]);
+            let listener = listener(&mut controller).await;
+            proxy.failed(1).await;
+            let is_named = |code, text: &str| {
+                code == 503 && text.lines().count() == 1 && text.lines().all(|line| line.contains(kind))
+            };
+            page_until(listener, "/readyz", &format!("{kind} {failing:?}"), is_named).await;
+            cluster.config("worker", contents("worker", &format!("{kind} {failing:?}"))).await;
+            last = cluster.until_target("worker", &last).await;
+            let (code, text) = get(listener, "/readyz");
+            assert!(is_named(code, &text), "{kind} {failing:?}: {text}");
+            proxy.mend();
+            page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+            assert!(controller.terminate().await.success());
+        }
+    }
+}
+
 #[tokio::test]
 async fn list_of_definitions_fails() {
     list_fails("customresourcedefinitions").await;
@@ -143,7 +171,7 @@ const UNANSWERED: [Failing; 3] = [Failing::NeverAnswers, Failing::AnswersLate, F
 
 /// A write of the pool `worker` has no answer: the metric counts it, the other pool goes on, and the write is made once it can
 /// be.
-async fn write_fails(write: &str, seam: Seam, is_of_worker: bool) {
+async fn write_fails(write: &str, seam: Seam) {
     let (cluster, proxy) = behind_proxy().await;
     for pool in ["worker", "infra"] {
         cluster.pool(pool).await;
@@ -164,11 +192,9 @@ async fn write_fails(write: &str, seam: Seam, is_of_worker: bool) {
         let words = format!("{failing:?}");
         cluster.config("worker", contents("worker", &words)).await;
         proxy.failed(1).await;
-        if is_of_worker {
-            cluster.config("infra", contents("infra", &words)).await;
-            infra = cluster.until_target("infra", &infra).await;
-            until_has(&cluster, "i1", &infra).await;
-        }
+        cluster.config("infra", contents("infra", &words)).await;
+        infra = cluster.until_target("infra", &infra).await;
+        until_has(&cluster, "i1", &infra).await;
         let told = |_, body: &str| failures(body, write, "unanswered") > before;
         page_until(listener, "/metrics", "the failure is counted", told).await;
         proxy.mend();
@@ -183,27 +209,28 @@ fn contents(pool: &str, text: &str) -> MachineConfigBuilder {
 
 #[tokio::test]
 async fn target_of_node_has_no_answer() {
-    write_fails("NodeTarget", Seam::new(Method::PATCH, &["/api/v1/nodes/w1?"]), true).await;
+    write_fails("NodeTarget", Seam::new(Method::PATCH, &["/api/v1/nodes/w1?"])).await;
 }
 
 #[tokio::test]
 async fn target_of_pool_has_no_answer() {
-    write_fails("PoolTarget", Seam::new(Method::PATCH, &["/machineconfigpools/worker?"]), true).await;
+    write_fails("PoolTarget", Seam::new(Method::PATCH, &["/machineconfigpools/worker?"])).await;
 }
 
 #[tokio::test]
 async fn status_of_pool_has_no_answer() {
-    write_fails("PoolStatus", Seam::new(Method::PATCH, &["/machineconfigpools/worker/status?"]), true).await;
+    write_fails("PoolStatus", Seam::new(Method::PATCH, &["/machineconfigpools/worker/status?"])).await;
 }
 
 #[tokio::test]
 async fn rendered_config_has_no_answer() {
-    write_fails("RenderedConfig", Seam::new(Method::POST, &["/machineconfigs?"]), false).await;
+    let of_worker = Seam::new(Method::POST, &["/machineconfigs?"]).with_body("\"rendered-worker-");
+    write_fails("RenderedConfig", of_worker).await;
 }
 
 #[tokio::test]
 async fn event_has_no_answer() {
-    write_fails("Event", Seam::new(Method::POST, &["/events?"]), true).await;
+    write_fails("Event", Seam::new(Method::POST, &["/events?"])).await;
 }
 
 /// All lists pass, and no watch does: each kind is named by the metric, and by `/readyz` where the server refuses. Once they pass, what

@@ -97,9 +97,10 @@ async fn component_follows_annotation() {
     until_gone(&cluster).await;
 }
 
-/// State after merged upstream seeding: the annotation is gone, the component frozen, until the `MachineOSConfig` goes.
+/// State after merged upstream seeding: the annotation is gone, and the component frozen. It names no maker, so that it stays without its
+/// `MachineOSConfig` as well: a person's would look like it.
 #[tokio::test]
-async fn component_of_upstream_stays_until_its_os_config_goes() {
+async fn component_without_maker_stays_and_is_told() {
     let cluster = Cluster::new().await;
     os_config(&cluster, json!({ key("current-machine-os-build"): "worker-1" })).await;
     let component = json!({
@@ -116,10 +117,21 @@ async fn component_of_upstream_stays_until_its_os_config_goes() {
     let second = cluster.until_target("worker", &first).await;
     assert_eq!(os_image(&cluster, &second).await, image('1'));
     object_api(&cluster.client, "machineosconfigs").delete("worker", &DeleteParams::default()).await.unwrap();
-    until_gone(&cluster).await;
-    until_event(&cluster.client, "PrebuiltImageDeleted", "worker", "which names no maker").await;
+    until_event(
+        &cluster.client,
+        "PrebuiltImageLeft",
+        "worker",
+        &format!("kubectl delete machineconfig {COMPONENT}"),
+    )
+    .await;
+    cluster.config("worker", config("3")).await;
     let third = cluster.until_target("worker", &second).await;
-    assert_eq!(os_image(&cluster, &third).await, Value::Null);
+    assert_eq!(os_image(&cluster, &third).await, image('1'));
+    assert!(configs(&cluster).get_opt(COMPONENT).await.unwrap().is_some(), "nobody proves that it is ours");
+    // As the Event says.
+    configs(&cluster).delete(COMPONENT, &DeleteParams::default()).await.unwrap();
+    let fourth = cluster.until_target("worker", &third).await;
+    assert_eq!(os_image(&cluster, &fourth).await, Value::Null);
 }
 
 /// A component goes with its `MachineOSConfig`; a copy for another pool stays, and its nodes get it.

@@ -13,6 +13,7 @@ use crate::cluster::{
 };
 use crate::process::{Cluster, condition};
 use crate::rollout::ready_node;
+use crate::schema_files;
 
 fn command(kubeconfig: &std::path::Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_machine-config-controller"));
@@ -50,6 +51,7 @@ impl Watch {
             loop {
                 let line = self.lines.next_line().await.unwrap().unwrap();
                 let view: Value = serde_json::from_str(&line).unwrap();
+                schema_files::check("controller", "status", &view);
                 if holds(&view) {
                     return view;
                 }

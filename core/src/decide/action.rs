@@ -27,6 +27,8 @@ pub enum Action {
     Execute,
     /// Stage again: the staged deployment is gone with its boot.
     Restage,
+    /// Stage again in the same boot: another program has dropped the staged deployment, or put another one in its place.
+    RestageDropped,
     /// Write the fault down, and move along the edge that leads out, if there is one.
     Fail(Fault, Option<Transition>),
     /// End the update with its effects in place, and plan from the observation.

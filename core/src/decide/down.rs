@@ -87,7 +87,7 @@ impl Down {
         match (shutdown.preparing, *begun, now < *until) {
             (true, _, true) | (false, false, true) => ShutdownProgress::Wait(until.saturating_sub(now)),
             (true, _, false) => ShutdownProgress::InVain("has not ended this boot in ten minutes"),
-            (false, true, _) => ShutdownProgress::InVain("was taken back"),
+            (false, true, _) => ShutdownProgress::InVain("was cancelled"),
             (false, false, false) => ShutdownProgress::InVain("was not begun"),
         }
     }
@@ -124,10 +124,10 @@ mod tests {
     #[test]
     fn canceled_shutdown_is_noticed() {
         let mut down = Down::requested(Duration::ZERO);
-        assert_eq!(down.progress(TAKEN_BACK, seconds(1)), ShutdownProgress::InVain("was taken back"));
+        assert_eq!(down.progress(TAKEN_BACK, seconds(1)), ShutdownProgress::InVain("was cancelled"));
         let mut down = Down::requested(Duration::ZERO);
         assert_eq!(down.progress(BEGUN, seconds(1)), ShutdownProgress::Wait(REBOOT_TIMEOUT));
-        assert_eq!(down.progress(NOTHING, seconds(2)), ShutdownProgress::InVain("was taken back"));
+        assert_eq!(down.progress(NOTHING, seconds(2)), ShutdownProgress::InVain("was cancelled"));
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         }
         down.join(BEGUN, seconds(1));
         assert_eq!(down.progress(BEGUN, seconds(1)), ShutdownProgress::Wait(REBOOT_TIMEOUT));
-        assert_eq!(down.progress(NOTHING, seconds(2)), ShutdownProgress::InVain("was taken back"));
+        assert_eq!(down.progress(NOTHING, seconds(2)), ShutdownProgress::InVain("was cancelled"));
     }
 
     #[test]

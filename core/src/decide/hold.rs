@@ -62,6 +62,11 @@ impl Retry {
         *self = Self::default();
     }
 
+    /// Returns the time of the next try by itself, since the boot.
+    pub fn due(&self) -> Option<Duration> {
+        self.hold.and_then(|hold| hold.due)
+    }
+
     /// Returns the next step of a hold, which begins with the first call.
     pub fn next(&mut self, record: &Record, mode: RunMode, backoff: &mut Backoff, now: Duration) -> Next {
         let trigger = std::mem::take(&mut self.trigger);

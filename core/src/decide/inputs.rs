@@ -120,7 +120,7 @@ pub struct Inputs<'a> {
     /// An update is due although its target is committed: an administrator forces it, or another one ended wrong and its
     /// effects stayed.
     pub is_forced: bool,
-    /// Set if the control plane's desired target can't be used.
+    /// Set if the control plane's desired target can't be used: no update to the one before it begins.
     pub is_refused: bool,
     /// The fault of an open update whose config this version of the agent can't read: none of its steps is begun any more.
     pub unreadable: Option<&'a Fault>,

@@ -14,7 +14,10 @@ use super::unreadable::unreadable;
 use crate::model::observation::BootCount;
 use crate::plan::{Drain, PostActions};
 use crate::update::ending::{SOON, is_retried_on_change};
-use crate::update::resume::{held, is_on_trial, is_unproven, os_in_place, recovery_transition, was_rebooted};
+use crate::update::resume::{
+    always_dropped, held, is_dropped, is_on_trial, is_unproven, os_in_place, recovery_transition,
+    was_rebooted,
+};
 use crate::update::{Decision, Fault, Phase, Record, Transition, after_verification, not_finalized, resume};
 
 /// Between the fault that began a roll-back and the one that stands in its way.
@@ -62,7 +65,8 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
         return Action::Query(Query::CountOver);
     }
     let Some(record) = inputs.record else {
-        return if decision == Decision::Begin { Action::Begin } else { run_idle(inputs, memory) };
+        let begins = decision == Decision::Begin && !inputs.is_refused;
+        return if begins { Action::Begin } else { run_idle(inputs, memory) };
     };
     if decision != Decision::Hold {
         // An uncordon after an update is another request.
@@ -76,6 +80,8 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     }
     match decision {
         Decision::Idle => run_idle(inputs, memory),
+        // The valid target before it is the older one.
+        Decision::Begin if inputs.is_refused => wait(None),
         Decision::Begin => Action::Begin,
         Decision::Continue if record.boot_id != inputs.observed.boot_id => Action::Resume,
         Decision::Continue => continue_update(inputs, memory, record),
@@ -190,7 +196,7 @@ fn run_idle(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
         // The file can't be used yet, or all is done: the idle host is the daemon's.
         return Action::Wait(Wait { ends: !inputs.is_refused, ..Wait::plain(None) });
     }
-    if inputs.desired.is_some() && inputs.is_forced {
+    if inputs.desired.is_some() && inputs.is_forced && !inputs.is_refused {
         return Action::Begin;
     }
     let mut waits = Wait::plain(None);
@@ -294,12 +300,25 @@ pub(super) fn on_its_way(answer: Option<Shutdown>, memory: &mut Memory, now: Dur
     }
 }
 
+/// Decides about a staged deployment that is gone: the reboot would lead into the old one.
+fn dropped(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Option<Action> {
+    // The way back has its own question.
+    if matches!(record.phase, Phase::FallingBack { .. }) || !is_dropped(record, inputs.observed) {
+        return None;
+    }
+    Some(match always_dropped(record) {
+        Some(fault) => fail(inputs, memory, record, fault),
+        None => Action::RestageDropped,
+    })
+}
+
 /// The way to the reboot.
 fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     let Some(shutdown) = inputs.answers.shutdown else { return Action::Query(Query::Shutdown) };
     memory.down.join(shutdown, inputs.now);
-    if let Some(action) =
-        on_its_way(inputs.answers.shutdown, memory, inputs.now).or_else(|| drained(inputs, record))
+    if let Some(action) = on_its_way(inputs.answers.shutdown, memory, inputs.now)
+        .or_else(|| dropped(inputs, memory, record))
+        .or_else(|| drained(inputs, record))
     {
         return action;
     }
@@ -383,6 +402,9 @@ fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     if record.is_repair() {
         return Action::LeaveDrift;
     }
+    if inputs.is_refused {
+        return hold_undone(inputs, memory, None);
+    }
     if is_retried_on_change(record) && !inputs.answers.is_watched {
         return Action::Query(Query::WatchSet);
     }
@@ -410,7 +432,7 @@ fn hold_undone(inputs: &Inputs<'_>, memory: &mut Memory, left: Option<Duration>)
 
 /// A node that came up wrong is looked at again whenever something changes there.
 fn hold_as_it_came_up(inputs: &Inputs<'_>, record: &Record) -> Action {
-    if inputs.desired.is_some() && inputs.is_forced {
+    if inputs.desired.is_some() && inputs.is_forced && !inputs.is_refused {
         return Action::Begin;
     }
     if is_unproven(record) {

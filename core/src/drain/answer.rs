@@ -30,15 +30,50 @@ pub enum Outcome {
     Evicted,
     /// The pod is gone, or another one of its name is there.
     Gone,
-    /// The pod may not leave now.
+    /// The pod does not leave now.
     Refused(Refusal),
 }
 
-/// A refused eviction.
+/// Cause of an eviction that was not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// A budget, or several of them, keep the pod.
+    Budget,
+    /// The API server, or a webhook, refuses it: it does not pass by itself.
+    Refused,
+    /// The API server has too much to do, or has no database for a moment.
+    Busy,
+    /// The API server failed: the pod had no part in it.
+    Failed,
+    /// There was no answer, or none that can be read.
+    Unanswered,
+}
+
+impl Cause {
+    fn of(code: u16) -> Self {
+        match code {
+            429 | 503 => Self::Busy,
+            500.. => Self::Failed,
+            _ => Self::Refused,
+        }
+    }
+
+    /// Returns true if the eviction may pass at any moment, whatever is true of the pod.
+    pub fn is_passing(self) -> bool {
+        match self {
+            Self::Budget | Self::Refused => false,
+            Self::Busy | Self::Failed | Self::Unanswered => true,
+        }
+    }
+}
+
+/// An eviction that was not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// A budget, or several of them, refused it.
-    pub by_budget: bool,
+    /// Its cause.
+    pub cause: Cause,
+    /// The pod was to be deleted.
+    pub is_deletion: bool,
     /// The API server's message.
     pub message: String,
     /// Wait until the next request.
@@ -46,8 +81,8 @@ pub struct Refusal {
 }
 
 impl Outcome {
-    /// Reads a refusal. A budget is a 429 with a cause, two of them on one pod a 500 with a sentence. After a refusal by a
-    /// budget without a time, the next request waits for `retry`.
+    /// Reads an answer that is no success. A budget is a 429 with a cause, two of them on one pod a 500 with a sentence. After a refusal by
+    /// a budget without a time, the next request waits for `retry`.
     pub fn of_refusal(answer: Answer<'_>, retry: Duration) -> Self {
         let Answer { code, message, budget, retry_after } = answer;
         // Another conflict is a pod that changed meanwhile: it is still there.
@@ -61,8 +96,12 @@ impl Outcome {
             0 => SHORT_RETRY,
             seconds => Duration::from_secs(seconds.into()),
         };
-        let message = short(budget.unwrap_or(message), MAX_MESSAGE_CHARS);
-        Self::Refused(Refusal { by_budget, message, wait })
+        if by_budget {
+            let message = short(budget.unwrap_or(message), MAX_MESSAGE_CHARS);
+            return Self::refused(Cause::Budget, message, wait);
+        }
+        let message = with_code(message, code);
+        Self::refused(Cause::of(code), message, wait)
     }
 
     /// Takes a look at the pod that an answer says to be gone, by the uid that is there now: a webhook or a proxy may answer so of a pod
@@ -70,7 +109,8 @@ impl Outcome {
     #[must_use]
     pub fn confirmed(self, uid: &str, now: Option<&str>) -> Self {
         if self == Self::Gone && now == Some(uid) {
-            return Self::of_failure("the answer is that it is gone, but it is there");
+            let message = "the answer is that it is gone, but it is there".to_owned();
+            return Self::refused(Cause::Refused, message, SHORT_RETRY);
         }
         self
     }
@@ -78,6 +118,28 @@ impl Outcome {
     /// An eviction without an answer.
     pub fn of_failure(message: &str) -> Self {
         let message = short(message, MAX_MESSAGE_CHARS);
-        Self::Refused(Refusal { by_budget: false, message, wait: SHORT_RETRY })
+        Self::refused(Cause::Unanswered, message, SHORT_RETRY)
     }
+
+    /// As the outcome of a deletion, which a policy allows in place of an eviction.
+    #[must_use]
+    pub fn of_deletion(mut self) -> Self {
+        if let Self::Refused(refusal) = &mut self {
+            refusal.is_deletion = true;
+        }
+        self
+    }
+
+    fn refused(cause: Cause, message: String, wait: Duration) -> Self {
+        Self::Refused(Refusal { cause, is_deletion: false, message, wait })
+    }
+}
+
+/// Returns a message with the status of its answer. A page of a load balancer says nothing.
+fn with_code(message: &str, code: u16) -> String {
+    let message = message.trim();
+    if message.is_empty() || message.starts_with('<') {
+        return format!("HTTP status {code}");
+    }
+    format!("{} ({code})", short(message, MAX_MESSAGE_CHARS))
 }

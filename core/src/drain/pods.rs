@@ -5,7 +5,7 @@ mod skip;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::answer::Outcome;
+use super::answer::{Cause, Outcome, Refusal};
 use super::budget::KnownBudgets;
 use crate::model::Timestamp;
 
@@ -26,6 +26,8 @@ pub struct PodSeen {
     pub uid: String,
     /// Its labels, which budgets select by.
     pub labels: BTreeMap<String, String>,
+    /// When it was created, by the clock of the API server.
+    pub created: Option<Timestamp>,
     /// A drain leaves it ([`crate::model::pod::stays_on_node`]).
     pub stays: bool,
     /// Set while it is Terminating.
@@ -52,6 +54,7 @@ pub struct Pod {
     pub uid: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    created: Option<Timestamp>,
     state: State,
 }
 
@@ -63,8 +66,7 @@ enum State {
     Evicted,
     Terminating(Terminating),
     Refused {
-        by_budget: bool,
-        message: String,
+        refusal: Refusal,
         /// Time of the next request on the clock of the retries.
         again: Duration,
         /// Its budgets when it was refused.
@@ -90,6 +92,8 @@ pub struct Blocker {
 pub struct Pods {
     /// A list was complete: which pods leave is known.
     is_listed: bool,
+    /// Creation of the newest pod that leaves, where an earlier process recorded it.
+    until: Option<Timestamp>,
     leaving: BTreeMap<String, Pod>,
     /// Pods that came to the cordoned node: `namespace/name` by uid.
     late: BTreeMap<String, String>,
@@ -98,6 +102,19 @@ pub struct Pods {
 }
 
 impl Pods {
+    /// Goes on with a drain of which an earlier process recorded [`Pods::newest`]: what was created later came to the cordoned
+    /// node. It counts for the first list.
+    pub fn go_on(&mut self, until: Option<Timestamp>) {
+        if !self.is_listed {
+            self.until = until;
+        }
+    }
+
+    /// Returns the creation of the newest pod that leaves; `None` where none does.
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.leaving.values().filter_map(|pod| pod.created).max()
+    }
+
     /// Takes a complete list. The first one says which pods leave; of later ones, pods that are still there keep their state.
     /// Returns true if that changes the next step.
     pub fn list(&mut self, listed: impl IntoIterator<Item = PodSeen>) -> bool {
@@ -118,21 +135,21 @@ impl Pods {
 
     /// Takes a pod as it is now; returns true if that changes the next step.
     pub fn put(&mut self, seen: PodSeen) -> bool {
-        let PodSeen { namespace, name, uid, labels, stays, terminating } = seen;
+        let PodSeen { namespace, name, uid, labels, created, stays, terminating } = seen;
         if stays || self.skipped.contains_key(&uid) {
             return false;
         }
         let Some(old) = self.leaving.get(&uid).map(|pod| pod.state.clone()) else {
-            if self.is_listed {
+            if self.is_listed || self.until.zip(created).is_some_and(|(until, created)| created > until) {
                 return self.late.insert(uid, format!("{namespace}/{name}")).is_none();
             }
             let state = terminating.map_or(State::There, State::Terminating);
-            self.leaving.insert(uid.clone(), Pod { namespace, name, uid, labels, state });
+            self.leaving.insert(uid.clone(), Pod { namespace, name, uid, labels, created, state });
             return true;
         };
         let state = terminating.map_or_else(|| old.clone(), State::Terminating);
         let changed = state != old;
-        self.leaving.insert(uid.clone(), Pod { namespace, name, uid, labels, state });
+        self.leaving.insert(uid.clone(), Pod { namespace, name, uid, labels, created, state });
         changed
     }
 
@@ -162,8 +179,7 @@ impl Pods {
             Outcome::Evicted => pod.state = State::Evicted,
             Outcome::Refused(refusal) => {
                 let again = now + refusal.wait;
-                let (by_budget, message) = (refusal.by_budget, refusal.message);
-                pod.state = State::Refused { by_budget, message, again, budgets };
+                pod.state = State::Refused { refusal, again, budgets };
             }
         }
     }
@@ -192,8 +208,8 @@ impl Pods {
         let mut any = false;
         for pod in self.leaving.values_mut() {
             let found = of(pod);
-            let State::Refused { by_budget: true, again, budgets, .. } = &mut pod.state else { continue };
-            if *again > now && found.allow() && found != *budgets {
+            let State::Refused { refusal, again, budgets } = &mut pod.state else { continue };
+            if refusal.cause == Cause::Budget && *again > now && found.allow() && found != *budgets {
                 *again = now;
                 any = true;
             }
@@ -222,14 +238,16 @@ impl Pods {
         };
         let by_name = |pod: &&Pod| (pod.namespace.clone(), pod.name.clone(), pod.uid.clone());
         let all = || self.leaving.values();
-        let pod = all().filter(refused).min_by_key(by_name).or(all().filter(overdue).min_by_key(by_name))?;
+        // One that a person has to see to comes before one whose eviction may pass at any moment.
+        let first = all().filter(refused).min_by_key(|pod| (pod.is_passing(), by_name(pod)));
+        let pod = first.or(all().filter(overdue).min_by_key(by_name))?;
         let others =
             all().filter(|other| refused(other) || overdue(other)).filter(|other| other.uid != pod.uid);
         let (budget, mut text) = pod.blocked(of(pod));
         if let Some(names) = named(others.map(Pod::full_name)) {
             text += &format!(" (also blocking: {names})");
         }
-        let is_kept = matches!(pod.state, State::Refused { by_budget: true, .. });
+        let is_kept = pod.refusal().is_some_and(|refusal| refusal.cause == Cause::Budget);
         Some(Blocker { pod: pod.full_name(), is_kept, budget, text })
     }
 
@@ -266,11 +284,22 @@ impl Pod {
         match &self.state {
             State::There | State::Evicted => (String::new(), format!("pod {full} is leaving")),
             State::Terminating(terminating) => (String::new(), terminating.text(&full)),
-            State::Refused { by_budget: false, message, .. } => {
-                (String::new(), format!("pod {full} can't be evicted: {message}"))
+            State::Refused { refusal, .. } if refusal.cause == Cause::Budget => {
+                self.kept(budgets, &refusal.message)
             }
-            State::Refused { by_budget: true, message, .. } => self.kept(budgets, message),
+            State::Refused { refusal, .. } => (String::new(), stays(&full, refusal)),
         }
+    }
+
+    fn refusal(&self) -> Option<&Refusal> {
+        match &self.state {
+            State::Refused { refusal, .. } => Some(refusal),
+            State::There | State::Evicted | State::Terminating(_) => None,
+        }
+    }
+
+    fn is_passing(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.cause.is_passing())
     }
 
     fn kept(&self, budgets: KnownBudgets, message: &str) -> (String, String) {
@@ -292,6 +321,19 @@ impl Pod {
         };
         (names.join(","), text)
     }
+}
+
+/// Returns why a pod stays, whatever its budgets say.
+fn stays(pod: &str, refusal: &Refusal) -> String {
+    let Refusal { cause, is_deletion, message, .. } = refusal;
+    let (done, what) = if *is_deletion { ("deleted", "deletion") } else { ("evicted", "eviction") };
+    let of_server = match cause {
+        Cause::Budget | Cause::Refused => return format!("pod {pod} can't be {done}: {message}"),
+        Cause::Busy => "the API server is busy: ",
+        Cause::Failed => "the API server failed: ",
+        Cause::Unanswered => "",
+    };
+    format!("pod {pod} is not {done} yet: {of_server}{message}; its {what} is requested again")
 }
 
 impl Terminating {

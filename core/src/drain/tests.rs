@@ -73,6 +73,26 @@ fn pods_that_come_to_cordoned_node_are_named_and_left() {
     assert_eq!(pods.late(), None);
 }
 
+/// Another process goes on with the drain: what came to the cordoned node is neither evicted nor waited for.
+#[test]
+fn pods_created_after_recorded_ones_came_to_cordoned_node() {
+    let created = |name: &str, at: u64| PodSeen { created: Some(second(at)), ..seen(name) };
+    let mut first = Pods::default();
+    first.go_on(None);
+    first.list([created("a", 100), created("b", 90), PodSeen { stays: true, ..created("ds", 300) }]);
+    assert_eq!(first.newest(), Some(second(100)));
+    let mut next = Pods::default();
+    next.go_on(first.newest());
+    // One of the same second may have been there.
+    next.list([created("b", 90), created("c", 100), created("again", 101), seen("undated")]);
+    assert_eq!(to_evict(&next, at(0)), ["b", "c", "undated"]);
+    assert!(next.late().unwrap().starts_with("pods shop/again came to the cordoned node"));
+    next.go_on(None);
+    next.put(created("again", 101));
+    assert!(!to_evict(&next, at(0)).contains(&"again".to_owned()), "the first list counts");
+    assert_eq!(Pods::default().newest(), None);
+}
+
 #[test]
 fn new_list_keeps_state_and_drops_pods_that_are_gone() {
     let mut pods = Pods::default();
@@ -160,8 +180,8 @@ fn answers_are_read_apart() {
     let of = |code, message, budget, retry_after| {
         Outcome::of_refusal(Answer { code, message, budget, retry_after }, RETRY)
     };
-    let refusal = |by_budget, message: &str, wait| {
-        Outcome::Refused(Refusal { by_budget, message: message.to_owned(), wait: at(wait) })
+    let refusal = |cause, message: &str, wait| {
+        Outcome::Refused(Refusal { cause, is_deletion: false, message: message.to_owned(), wait: at(wait) })
     };
     let two =
         "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
@@ -170,17 +190,57 @@ fn answers_are_read_apart() {
     let table = [
         (of(404, "pods \"a\" not found", None, 0), Outcome::Gone),
         (of(409, other, None, 0), Outcome::Gone),
-        (of(409, changed, None, 0), refusal(false, changed, 5)),
-        (of(429, "no", Some("it needs 1"), 0), refusal(true, "it needs 1", 60)),
-        (of(429, "no", Some("still being processed"), 10), refusal(true, "still being processed", 10)),
-        (of(500, two, None, 0), refusal(true, two, 60)),
+        (of(409, changed, None, 0), refusal(Cause::Refused, &format!("{changed} (409)"), 5)),
+        (of(429, "no", Some("it needs 1"), 0), refusal(Cause::Budget, "it needs 1", 60)),
+        (
+            of(429, "no", Some("still being processed"), 10),
+            refusal(Cause::Budget, "still being processed", 10),
+        ),
+        (of(500, two, None, 0), refusal(Cause::Budget, two, 60)),
         // Priority and fairness, not a budget.
-        (of(429, "busy", None, 1), refusal(false, "busy", 1)),
-        (of(403, "a webhook says no", None, 0), refusal(false, "a webhook says no", 5)),
-        (Outcome::of_failure("timed out"), refusal(false, "timed out", 5)),
+        (of(429, "slow down", None, 1), refusal(Cause::Busy, "slow down (429)", 1)),
+        (of(503, "etcd has no leader", None, 0), refusal(Cause::Busy, "etcd has no leader (503)", 5)),
+        (of(500, "a webhook failed", None, 0), refusal(Cause::Failed, "a webhook failed (500)", 5)),
+        (of(502, "<html>Bad Gateway</html>", None, 0), refusal(Cause::Failed, "HTTP status 502", 5)),
+        (of(504, "", None, 0), refusal(Cause::Failed, "HTTP status 504", 5)),
+        (of(403, "a webhook says no", None, 0), refusal(Cause::Refused, "a webhook says no (403)", 5)),
+        (Outcome::of_failure("timed out"), refusal(Cause::Unanswered, "timed out", 5)),
     ];
     for (found, expected) in table {
         assert_eq!(found, expected);
+    }
+}
+
+/// A server that is busy or fails says nothing of the pod; one that refuses does, and so does a budget. A pod that may leave at any moment is
+/// named last.
+#[test]
+fn words_are_those_of_the_cause() {
+    let text = |outcome: Outcome| {
+        let mut pods = Pods::default();
+        pods.list([seen("a"), seen("b")]);
+        pods.answered("u-a", outcome, KnownBudgets::Unknown, at(0));
+        let alone = pods.blocker(unknown, second(0)).unwrap().text;
+        pods.answered("u-b", refused("it needs 1"), KnownBudgets::Unknown, at(0));
+        (alone, pods.blocker(unknown, second(0)).unwrap().pod)
+    };
+    let of = |code, message| Outcome::of_refusal(Answer { code, message, ..Answer::default() }, RETRY);
+    let again = "; its eviction is requested again";
+    let table = [
+        (of(429, "slow"), format!("pod shop/a is not evicted yet: the API server is busy: slow (429){again}"), "shop/b"),
+        (of(503, "slow"), format!("pod shop/a is not evicted yet: the API server is busy: slow (503){again}"), "shop/b"),
+        (of(500, "oops"), format!("pod shop/a is not evicted yet: the API server failed: oops (500){again}"), "shop/b"),
+        (of(504, ""), format!("pod shop/a is not evicted yet: the API server failed: HTTP status 504{again}"), "shop/b"),
+        (Outcome::of_failure("no answer"), format!("pod shop/a is not evicted yet: no answer{again}"), "shop/b"),
+        (of(403, "no"), "pod shop/a can't be evicted: no (403)".to_owned(), "shop/a"),
+        (of(403, "no").of_deletion(), "pod shop/a can't be deleted: no (403)".to_owned(), "shop/a"),
+        (
+            of(503, "slow").of_deletion(),
+            "pod shop/a is not deleted yet: the API server is busy: slow (503); its deletion is requested again".to_owned(),
+            "shop/b",
+        ),
+    ];
+    for (outcome, expected, first) in table {
+        assert_eq!(text(outcome), (expected, first.to_owned()));
     }
 }
 
@@ -196,7 +256,8 @@ fn pod_that_is_said_to_be_gone_is_looked_at() {
 }
 
 fn refused_of(message: &str) -> Outcome {
-    Outcome::Refused(Refusal { by_budget: false, message: message.to_owned(), wait: at(5) })
+    let (cause, message) = (Cause::Refused, message.to_owned());
+    Outcome::Refused(Refusal { cause, is_deletion: false, message, wait: at(5) })
 }
 
 /// `kubectl drain --skip-wait-for-delete-timeout`, and Cluster API's rule `Skip`: they are not waited for, and do not come back as

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultClass {
     /// It may pass by itself (a registry that is away, a full disk): tried again, with back-off.

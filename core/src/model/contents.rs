@@ -12,6 +12,7 @@ use super::text::short;
 
 /// A SHA-256 digest, shown as 64 hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct Sha256([u8; 32]);
 

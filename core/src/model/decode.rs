@@ -92,7 +92,7 @@ fn decode_url(source: &str, packed: Packed, limit: usize) -> Result<Vec<u8>, Str
     if !scheme.eq_ignore_ascii_case("data") {
         let scheme = super::text::short(scheme, 20);
         return Err(format!(
-            "its source is no data URL ({scheme:?}); nothing is downloaded, put the contents into the config"
+            "its source is not a data URL ({scheme:?}); nothing is downloaded, put the contents into the config"
         ));
     }
     let url = DataUrl::parse(source)?;
@@ -190,7 +190,7 @@ mod tests {
         for (source, compression, word) in [
             ("https://example.test/x", None, "nothing is downloaded"),
             ("s3://bucket/x", None, "nothing is downloaded"),
-            ("", None, "no data URL"),
+            ("", None, "not a data URL"),
             ("data:nothing", None, "broken"),
             ("data:;base64,@@@", None, "base64"),
             ("data:a#;base64,YQ==", None, "broken"),

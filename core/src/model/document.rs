@@ -95,7 +95,7 @@ const CONFIG_MAKERS: [&str; 6] = [
 const CLUSTER_SETTINGS: [&str; 6] =
     ["APIServer", "ClusterImagePolicy", "FeatureGate", "Image", "ImagePolicy", "Node"];
 
-const NO_OBJECT: &str = "it is not a mapping of fields to values";
+const NO_OBJECT: &str = "it is not a mapping of fields to values; correct it, or remove it";
 const NO_KIND: &str =
     "it has no kind, so it is not read; add apiVersion and kind, or move it to another directory";
 const BUTANE: &str = "it is a Butane config; run `butane FILE`: with `variant: openshift` it prints a MachineConfig, otherwise put its \
@@ -254,9 +254,9 @@ impl Document {
         differs.map_or(Ok(()), |(field, cause)| Err(self.refuse(field, &cause)))
     }
 
-    /// Returns true for an object without a kind that is no Ignition config.
+    /// Returns true for an object without a kind.
     pub fn is_bare(&self) -> bool {
-        self.is_object && self.kind().is_empty() && !self.is_ignition
+        self.is_object && self.kind().is_empty()
     }
 
     /// Refuses a document without a kind: what a person gives is of the kind that it says.
@@ -266,6 +266,9 @@ impl Document {
         }
         if self.is_butane {
             return Err(self.refuse("variant", BUTANE));
+        }
+        if self.is_ignition {
+            return Err(self.refuse("kind", BARE_IGNITION));
         }
         let Kind { kind, group_version } = wanted;
         Err(self
@@ -351,6 +354,10 @@ pub fn one_and_others(
             let is_bare = document.is_object && document.kind().is_empty();
             is_of_kind(document) || (is_bare && !(has_one && document.is_butane))
         };
+        // No reader of any kind can take it: a lost item of a List may have been the one.
+        if let Some(scalar) = found.iter().find(|document| !document.is_object) {
+            return Err(scalar.refuse_whole(NO_OBJECT));
+        }
         let beside = found.iter().filter(|document| !is_one(document));
         others = bounded(beside.filter_map(|document| document.beside(wanted)).collect());
         found.retain(is_one);
@@ -635,16 +642,18 @@ mod tests {
         };
         let config = "kind: MachineConfig\nmetadata: {name: a}\n";
         let beside = "{kind: KubeletConfig, metadata: {name: max-pods}}\n---\n{kind: Deployment, metadata: {name: app}}\n\
-            ---\n{kind: MachineConfigPool, metadata: {name: worker}}\n---\n[1]\n";
+            ---\n{kind: MachineConfigPool, metadata: {name: worker}}\n";
         assert_eq!(others(config), [""; 0]);
         assert_eq!(
             others(&format!("{config}---\n{beside}")),
             [
                 "KubeletConfig max-pods: this kind is not handled: its settings are in none of the rendered configs",
                 "MachineConfigPool worker: of this file the MachineConfig alone is read",
-                "f document 5 (a document without kind): it is not a mapping of fields to values",
             ]
         );
+        let error =
+            one_and_others(format!("{config}---\n[1]\n").as_bytes(), "f", Kind::MACHINE_CONFIG).unwrap_err();
+        assert!(error.to_string().contains("document 2 (a document without kind)"), "{error}");
         let flood = format!("{config}{}", "---\n{kind: KubeletConfig, metadata: {name: b}}\n".repeat(100));
         let flood = others(&flood);
         assert!(flood.len() == 32 && flood[31].contains("and 68 more objects"), "{flood:?}");

@@ -75,7 +75,7 @@ impl Faults {
         Some(ModelError::Several { first: Box::new(first), others, more })
     }
 
-    /// Returns a value that nothing is wrong with.
+    /// Returns a value without a fault.
     pub fn into_result<T>(self, value: T) -> Result<T, ModelError> {
         self.into_error().map_or(Ok(value), Err)
     }
@@ -101,7 +101,7 @@ impl Causes {
         })
     }
 
-    /// Returns a value that nothing is wrong with, or the first cause.
+    /// Returns a value without a fault, or the first cause.
     pub fn first<T>(self, value: T) -> Result<T, String> {
         self.0.into_iter().next().map_or(Ok(value), Err)
     }

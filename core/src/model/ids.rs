@@ -26,6 +26,7 @@ macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal, $rule:literal, $check:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(try_from = "String", into = "String")]
         pub struct $type(String);
 

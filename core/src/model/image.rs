@@ -35,6 +35,7 @@ pub const PULL_SECRETS: [&str; 2] =
 ///   `currentImage` with `desiredImage` byte by byte. Whether two are the same image is a question for their digests.
 /// - Tools get [`Self::canonical`]: containers/image refuses a tag beside a digest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct ImageRef {
     transport: Transport,

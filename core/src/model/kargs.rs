@@ -10,6 +10,7 @@ use super::{NotApplied, NotAppliedReason};
 
 /// One kernel argument, quotes kept: one word of the kernel's command line (MCD-193).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Karg(String);
 

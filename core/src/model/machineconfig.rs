@@ -46,6 +46,9 @@ struct Object<'a> {
     metadata: Metadata,
     #[serde(borrow, default)]
     spec: Option<Spec<'a>>,
+    /// A cluster's report, and nothing that a host could be given.
+    #[serde(default, rename = "status")]
+    _status: IgnoredAny,
 }
 
 /// The part of the object that is read of a config which was applied already.

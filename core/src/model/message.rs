@@ -54,6 +54,8 @@ pub const TRUST: &str = "0bd3f74055fa4d8cb1bef5103f7bedaf";
 pub const FAILED: &str = "31336de13d595b219a998c581486c865";
 /// Logged when the node came up in its old deployment, so the update is staged again.
 pub const RESTAGED: &str = "b983d64b14205a04b64027a9b1a32c86";
+/// Logged when another program has dropped the staged deployment before the reboot, so it is staged again.
+pub const STAGED_DROPPED: &str = "5f6f0c9c2b6e4f0f8b7f3b1d7a0e94c3";
 /// Logged when an update ended with its effects in place, and the rest is planned again.
 pub const REPLANNED: &str = "88d7d24793b25d9991910e3c0ba93ee2";
 /// Logged when the agent begins to wait: for the cluster, another program or a person.
@@ -123,7 +125,7 @@ pub const PINNED: &str = "49c8bc3b12d8474aa9426ebe6108bcc4";
 pub const PINS_FAILED: &str = "02b12e69023740e1829163562176bfec";
 
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 58] = [
+pub const ALL: [(&str, &str); 59] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -150,6 +152,7 @@ pub const ALL: [(&str, &str); 58] = [
     ("TRUST", TRUST),
     ("FAILED", FAILED),
     ("RESTAGED", RESTAGED),
+    ("STAGED_DROPPED", STAGED_DROPPED),
     ("REPLANNED", REPLANNED),
     ("WAITING", WAITING),
     ("API_SERVER_LOST", API_SERVER_LOST),

@@ -58,14 +58,17 @@ pub mod yaml;
 mod content;
 mod data_url;
 mod decode;
+mod displaced;
 mod error;
 pub mod faults;
 mod ignition;
 mod opaque;
+mod replaced;
 
 pub use certificates::ClusterTrust;
 pub use class::FaultClass;
 pub use contents::{Contents, Sha256};
+pub use displaced::Displaced;
 pub use error::ModelError;
 pub use files::{FileSpec, Owner, Principal};
 pub use ids::{BootId, ConfigName, DropinName, ManagedPath, UnitName, UpdateId, UserName};

@@ -10,6 +10,7 @@ use super::text::escaped;
 
 /// A field that is not applied to this host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NotApplied {
     /// The field, such as `storage.luks "data"`.
     pub field: String,
@@ -21,6 +22,7 @@ pub struct NotApplied {
 
 /// Kind of reason why a field is not applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum NotAppliedReason {
     /// Ignition makes it when a host is installed, and this host was not installed with it.
@@ -37,6 +39,8 @@ pub enum NotAppliedReason {
     OtherKind,
     /// Another field of the entry, or what the host has already, decides instead.
     NoEffect,
+    /// It left the config, and something on the host keeps it from being removed.
+    NotRemoved,
 }
 
 impl NotApplied {
@@ -57,6 +61,7 @@ impl NotAppliedReason {
             Self::Stale => "stale",
             Self::OtherKind => "other-kind",
             Self::NoEffect => "no-effect",
+            Self::NotRemoved => "not-removed",
         }
     }
 }
@@ -72,6 +77,7 @@ impl NotAppliedReason {
             Self::Stale => "Stale",
             Self::OtherKind => "OtherKind",
             Self::NoEffect => "NoEffect",
+            Self::NotRemoved => "NotRemoved",
         }
     }
 }

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::carried::Carried;
 use super::contents::Sha256;
 use super::kargs::FormerKargs;
-use super::obstacles::Obstacles;
+use super::obstacles::{Obstacle, Obstacles};
 use super::soft_reboot::SoftRebootFacts;
 use super::units::Mask;
-use super::users::PasswordHash;
-use super::{BootId, ConfigName, FileMode, ImageRef, Karg, ManagedPath, UnitName};
+use super::users::{PasswordHash, SshKey};
+use super::{BootId, ConfigName, Displaced, FileMode, ImageRef, Karg, ManagedPath, UnitName};
 
 /// The observed state of a path, not following a link at its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,6 +152,7 @@ pub struct Booted {
 
 /// Changes by rpm-ostree on top of an image, on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LocalPackages {
     /// Packages that were requested.
     pub requested: BTreeSet<String>,
@@ -309,6 +310,25 @@ pub struct ObservedAccount {
     pub is_expired: bool,
     /// The agent keeps what the host's own account was before a config changed it.
     pub has_original: bool,
+    /// Keys of the specs that are in the keys file.
+    pub given_keys: BTreeSet<SshKey>,
+    /// Keys that left a config, could not be removed, and still are in the keys file.
+    pub unremoved_keys: BTreeSet<SshKey>,
+    /// The obstacle that still keeps them from being removed.
+    pub unremovable: Option<Obstacle>,
+}
+
+/// Keys of configs in a home that an account had before, or of an account that was removed: they open whoever gets the home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StrayKeys {
+    /// The account that they were for.
+    pub user: String,
+    /// The path of the file.
+    pub path: String,
+    /// The number of such keys.
+    pub count: usize,
+    /// The obstacle that keeps them from being removed.
+    pub unremovable: Option<Obstacle>,
 }
 
 /// The maker of an account or a group.
@@ -352,6 +372,9 @@ pub struct AccountFacts {
     pub lacks_shadow: bool,
     /// Other accounts of the host that have one of these homes, by the account of the config.
     pub home_owners: BTreeMap<String, String>,
+    /// Accounts and groups that leave the config and are not what the agent made any more, by field: what became of them, and what to
+    /// do.
+    pub strangers: BTreeMap<String, String>,
 }
 
 /// The boot loader's count for this agent: its remaining tries of a new deployment before it boots the previous one.
@@ -414,6 +437,8 @@ pub struct Observation {
     pub storage: BTreeSet<String>,
     /// Files, unit files and drop-ins, by path.
     pub files: BTreeMap<ManagedPath, ObservedFile>,
+    /// Files with an access list, which may let others in than the mode says.
+    pub access_lists: BTreeSet<ManagedPath>,
     /// Hard links of the specs and their targets, where both are one file.
     pub hard_links: BTreeSet<(ManagedPath, ManagedPath)>,
     /// Units.
@@ -422,6 +447,8 @@ pub struct Observation {
     pub stray_links: BTreeMap<UnitName, Vec<ManagedPath>>,
     /// The accounts of the config that the host has, and `core`.
     pub accounts: BTreeMap<String, ObservedAccount>,
+    /// Keys of configs in files of which the agent knows and that are no account's keys file any more.
+    pub stray_keys: Vec<StrayKeys>,
     /// The groups of the config that the host has.
     pub groups: BTreeMap<String, ObservedGroup>,
     /// User names of the config and their ids on the host; a name that is missing has no account.
@@ -461,6 +488,10 @@ pub struct Facts {
     pub made: BTreeSet<ManagedPath>,
     /// Those of the made directories that the new config has nothing in, and does not list.
     pub spare: BTreeSet<ManagedPath>,
+    /// Directories of the old config that leave and hold what stays, so they stay as well.
+    pub holding: BTreeSet<ManagedPath>,
+    /// Directories of the old config, or made for it, in whose place a link or a mount is: the paths below them lead elsewhere.
+    pub displaced: BTreeMap<ManagedPath, Displaced>,
     /// Those of the restorable paths whose version to put back masks a unit: an administrator, or the image, had masked it before.
     pub own_masks: BTreeSet<ManagedPath>,
     /// Those of the restorable paths whose version to put back is no regular file: a hard link to it would have nothing to lead to.

@@ -61,6 +61,8 @@ pub struct Space {
 pub struct Obstacles {
     /// Of managed paths.
     pub paths: BTreeMap<ManagedPath, Obstacle>,
+    /// Attributes and names that no restored copy of a managed path has, for people.
+    pub not_kept: BTreeMap<ManagedPath, String>,
     /// Of managed paths once the directories above them are as the update leaves them.
     pub closed: BTreeMap<ManagedPath, Obstacle>,
     /// Directories that are there, and that the update opens to others, with the mode and owner that they get.
@@ -79,6 +81,8 @@ pub struct Obstacles {
     pub units: BTreeMap<UnitName, Obstacle>,
     /// Of the keys of accounts.
     pub keys: BTreeMap<String, Obstacle>,
+    /// Of keys that leave: they stay, and nothing waits for them.
+    pub leaving_keys: BTreeMap<String, Obstacle>,
     /// Of the homes of accounts that are made.
     pub homes: BTreeMap<String, Obstacle>,
     /// Of the databases of accounts, by path.
@@ -93,12 +97,16 @@ pub struct Obstacles {
     pub backups: BTreeMap<String, Obstacle>,
     /// Settings of these programs that are no files.
     pub defaults: Option<Obstacle>,
+    /// The access list that these programs would pass on to the databases.
+    pub inherited_list: Option<Obstacle>,
     /// Accounts and groups that no id is left for, or that a name service knows already, by field.
     pub ids: BTreeMap<String, Obstacle>,
     /// Accounts and groups with several lines in a database, or with one that is not valid, by field.
     pub lines: BTreeMap<String, Obstacle>,
-    /// Databases that useradd, usermod and groupadd can't read to their end, by path.
+    /// Databases that useradd, usermod and groupadd can't read to their end, or can't write anew, by path.
     pub endless: BTreeMap<String, Obstacle>,
+    /// Accounts that usermod would change, or add to a group, in a line with a tab, by field: it refuses to write one.
+    pub tabs: BTreeMap<String, Obstacle>,
     /// The lock of lckpwdf(3), which every change of an account takes.
     pub password_lock: Option<Obstacle>,
     /// File systems, by their device.

@@ -36,6 +36,16 @@ pub struct LinkSpec {
     pub overwrite: bool,
 }
 
+/// A link to it masks a unit.
+const DEV_NULL: &str = "/dev/null";
+
+impl LinkSpec {
+    /// Returns the mask of a unit.
+    pub fn mask() -> Self {
+        Self { target: LinkTarget::Soft(DEV_NULL.to_owned()), owner: Owner::ROOT, overwrite: false }
+    }
+}
+
 impl DirectorySpec {
     /// Returns true if it no longer sets an attribute that the old entry set.
     pub fn drops_attributes_of(&self, old: &Self) -> bool {

@@ -72,6 +72,20 @@ impl ProxySettings {
         Self::from_variables(|name| find(name).map(|(_, value)| value.clone()))
     }
 
+    /// Returns the numbers of the lines of such a file that name no value. The rest of a continued line is none of them.
+    pub fn lines_without_value(text: &str) -> Vec<usize> {
+        let mut is_continued = false;
+        let mut numbers = Vec::new();
+        for (line, number) in text.lines().map(str::trim).zip(1..) {
+            let is_rest = std::mem::replace(&mut is_continued, line.ends_with('\\'));
+            let is_text = !line.is_empty() && !line.starts_with(['#', ';']);
+            if is_text && !is_rest && !line.contains('=') {
+                numbers.push(number);
+            }
+        }
+        numbers
+    }
+
     /// Returns true if no proxy is named: the exceptions mean nothing then.
     pub fn is_empty(&self) -> bool {
         self.http.is_none() && self.https.is_none()

@@ -33,6 +33,7 @@ pub struct Refusal {
 
 /// The document.
 #[derive(Debug, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Refused<'a> {
     schema_version: u32,
@@ -43,6 +44,30 @@ impl<'a> Refused<'a> {
     /// Creates it.
     pub fn new(refused: &'a [Refusal]) -> Self {
         Self { schema_version: 1, refused }
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Refusal {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Refusal".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let maybe = serde_json::json!({ "type": ["string", "null"] });
+        schemars::json_schema!({
+            "description": "What was refused, and why.",
+            "type": "object",
+            "properties": {
+                "class": { "enum": [USAGE, "retry", "degraded", "unreconcilable", "fatal"] },
+                "reason": { "description": "One of the reasons of the documentation.", "type": "string" },
+                "field": maybe,
+                "path": maybe,
+                "message": { "type": "string" },
+                "next": maybe,
+            },
+            "required": ["class", "reason", "field", "path", "message", "next"],
+        })
     }
 }
 

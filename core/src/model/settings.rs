@@ -59,7 +59,7 @@ const LONGEST_TRIAL: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// It is no TOML, or a value has another type.
-    #[error("{file} is not understood: {cause}")]
+    #[error("{file} is invalid: {cause}")]
     Syntax {
         /// The file.
         file: String,
@@ -369,14 +369,14 @@ mod tests {
     fn error_names_file_key_and_rule() {
         let rows = [
             ("repair = ['etc/x']", "/f: repair = \"etc/x\": "),
-            ("\nsoft-reboot = 'always'", "/f is not understood: line 2: it is `always`, and must be"),
+            ("\nsoft-reboot = 'always'", "/f is invalid: line 2: it is `always`, and must be"),
             ("keep-rollback = 'soon'", "/f: keep-rollback = \"soon\": must be a duration"),
             ("keep-rollback = ''", "/f: keep-rollback = \"\": "),
             ("[os]\nprefetch-bandwidth = '20'", "/f: os.prefetch-bandwidth = \"20\": must be bytes"),
             ("[os]\nprefetch-bandwidth = '99K'", "/f: os.prefetch-bandwidth = \"99K\": "),
             ("[os]\nprefetch-bandwidth = '-1M'", "/f: os.prefetch-bandwidth = \"-1M\": "),
             ("keep-rollback = '15'", "/f: keep-rollback = \"15\": "),
-            ("keep-rollback = 15", "/f is not understood: line 1: it is the number 15, and must be a string"),
+            ("keep-rollback = 15", "/f is invalid: line 1: it is the number 15, and must be a string"),
             ("keep-rollback = '999999999999999999999d'", "/f: keep-rollback"),
             ("[os]\nstall = '26m'", "/f: os.stall = \"26m\": must be between 1m and 25m"),
             ("[os]\nstall = '59s'", "/f: os.stall = \"59s\": "),
@@ -384,8 +384,8 @@ mod tests {
             ("[health]\nunits = ['kubelet']", "/f: health.units = \"kubelet\": "),
             ("[health]\nwithin = '9s'", "/f: health.within = \"9s\": must be between 10s and 24h"),
             ("[health]\nwithin = '25h'", "/f: health.within = \"25h\": "),
-            ("[health]\nroll-back = 'maybe'", "/f is not understood: line 2: it is `maybe`, and must be"),
-            ("repair = [", "/f is not understood: line 1: "),
+            ("[health]\nroll-back = 'maybe'", "/f is invalid: line 2: it is `maybe`, and must be"),
+            ("repair = [", "/f is invalid: line 1: "),
             ("[seed]\ninclude = ['/usr/x']", "/f: seed.include = \"/usr/x\": must be a path below"),
             ("[seed]\nexclude = ['x']", "/f: seed.exclude = \"x\": must be a path below"),
         ];

@@ -19,12 +19,13 @@ use super::{
 /// whose name is a digest already, and records of earlier versions have only the name. So equality is not
 /// transitive, and no map has a target as its key.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Target {
     /// The rendered MachineConfig.
     pub config: ConfigName,
     /// The OS image of image mode; `None` outside it.
     pub image: Option<ImageRef>,
-    /// The digest of what the config says ([`super::MachineConfig::content`]); `None` where only its name is known.
+    /// The digest of what the config says; `None` where only its name is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Sha256>,
 }
@@ -100,8 +101,9 @@ pub struct HostSpec {
     /// Those of its directories and links that came with a take-over and are not as listed on the host: they are neither
     /// applied nor compared until their entry changes.
     pub unapplied: BTreeSet<ManagedPath>,
-    /// Paths that an earlier config of this host's managed, where this value is what is left of it: they may be replaced.
-    pub claimed: BTreeSet<ManagedPath>,
+    /// Paths that an earlier config of this host's managed, with its entries, where this value is what is left of it: they may be
+    /// replaced. A mask has no entry.
+    pub claimed: BTreeMap<ManagedPath, Option<PathSpec>>,
     /// Paths that the host had before a config of ours, of which the agent keeps the original.
     pub originals: BTreeSet<ManagedPath>,
     /// Paths of units and drop-ins whose contents are empty, by their fields: nothing is written there.
@@ -313,7 +315,7 @@ impl HostSpec {
             directories: BTreeMap::new(),
             links: BTreeMap::new(),
             unapplied: BTreeSet::new(),
-            claimed: BTreeSet::new(),
+            claimed: BTreeMap::new(),
             originals: BTreeSet::new(),
             unwritten: BTreeMap::new(),
             units: BTreeMap::new(),

@@ -24,6 +24,24 @@ pub fn shown(value: &str, limit: usize) -> String {
     escaped(&short(value, limit))
 }
 
+/// Lists things in at most `limit` characters: whole ones, but for a first one that is longer, and how many more there are.
+pub fn listed<T: Display>(all: &[T], limit: usize) -> String {
+    let mut text = String::new();
+    for (place, one) in all.iter().enumerate() {
+        let one = one.to_string();
+        let left = all.len() - place;
+        if text.is_empty() {
+            // Room for the count of the others.
+            text = short(&one, limit.saturating_sub(32));
+        } else if text.chars().count() + one.chars().count() + 32 <= limit {
+            text = format!("{text}; {one}");
+        } else {
+            return format!("{text}; and {left} more");
+        }
+    }
+    text
+}
+
 /// Escapes control characters, but for the ends of lines, and those that turn the direction of a text.
 pub fn escaped(text: &str) -> String {
     let escape =
@@ -73,7 +91,20 @@ pub fn chain(error: &dyn Error) -> String {
         }
         cause = error.source();
     }
-    text
+    without_numbers(&text)
+}
+
+/// Takes out the kernel's numbers of errors, which stand beside their names.
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')').filter(|(number, _)| number.parse::<i32>().is_ok()) {
+            Some((_, rest)) => plain.push_str(rest),
+            None => plain.extend([" (os error ", part]),
+        }
+    }
+    plain
 }
 
 #[cfg(test)]
@@ -99,6 +130,30 @@ mod tests {
         ] {
             assert_eq!(chain(&Outer(outer, Inner(inner))), expected);
         }
+    }
+
+    /// The name of the kernel's error says it all.
+    #[test]
+    fn number_of_error_is_not_said() {
+        let system = std::io::Error::from_raw_os_error(30).to_string();
+        assert!(system.ends_with("(os error 30)"), "{system}");
+        for (text, expected) in [
+            (&*system, "Read-only file system"),
+            ("a (os error 2): b (os error 13), c", "a: b, c"),
+            ("a (os error x), b", "a (os error x), b"),
+        ] {
+            assert_eq!(without_numbers(text), expected);
+        }
+    }
+
+    #[test]
+    fn list_has_whole_entries_and_counts_the_others() {
+        assert_eq!(listed::<&str>(&[], 40), "");
+        assert_eq!(listed(&["a", "b"], 40), "a; b");
+        let all: Vec<String> = (0..100).map(|one| format!("field{one}: äöü")).collect();
+        let text = listed(&all, 100);
+        assert_eq!(text, "field0: äöü; field1: äöü; field2: äöü; field3: äöü; field4: äöü; and 95 more");
+        assert!(listed(&["é".repeat(500), "b".to_owned()], 100).chars().count() <= 100);
     }
 
     #[test]

@@ -10,6 +10,7 @@ const FIRST: u64 = 1_577_836_800_000_000;
 
 /// Microseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Timestamp(u64);
 
@@ -22,6 +23,22 @@ impl Timestamp {
     /// Returns microseconds since the epoch.
     pub fn micros(self) -> u64 {
         self.0
+    }
+
+    /// Reads what [`Timestamp`] prints: RFC 3339 in UTC, in seconds.
+    pub fn read(text: &str) -> Option<Self> {
+        let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+        let numbers = |text: &str, sign: char| -> Option<[u64; 3]> {
+            let all: Result<Vec<u64>, _> = text.split(sign).map(str::parse).collect();
+            all.ok()?.try_into().ok()
+        };
+        let ([year, month, day], [hour, minute, second]) = (numbers(date, '-')?, numbers(time, ':')?);
+        let is_valid = (1970..10_000).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+        if !is_valid || hour > 23 || minute > 59 || second > 59 {
+            return None;
+        }
+        let seconds = days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
+        Some(Self(seconds * 1_000_000))
     }
 
     /// Returns the time since an earlier point; zero when the clock was set back in between, or set for the first time: a machine
@@ -44,6 +61,16 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// Turns a date into days since the epoch: the other way of [`civil`].
+fn days(year: u64, month: u64, day: u64) -> u64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, year_of_era) = (year / 400, year % 400);
+    let shifted_month = (month + 9) % 12;
+    let day_of_year = (153 * shifted_month + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
 /// Turns days since the epoch into a date of the Gregorian calendar (Howard Hinnant's algorithm for days >= 0).
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
@@ -60,6 +87,19 @@ fn civil(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn printed_times_are_read() {
+        for seconds in [0, 951_782_399, 951_868_800, 1_577_836_800, 1_795_205_045, 4_107_542_399] {
+            let at = Timestamp::from_micros(seconds * 1_000_000);
+            assert_eq!(Timestamp::read(&at.to_string()), Some(at), "{at}");
+        }
+        for text in
+            ["", "2026-11-29", "2026-13-01T00:00:00Z", "2026-11-29T24:00:00Z", "2026-11-29T00:00:00+01:00"]
+        {
+            assert_eq!(Timestamp::read(text), None, "{text}");
+        }
+    }
 
     /// A clock that is set for the first time is no time that passed.
     #[test]

@@ -41,6 +41,46 @@ impl fmt::Debug for SshKey {
     }
 }
 
+/// Shorter words are no key in base64: they compare with their whole line.
+const MIN_ENCODED: usize = 32;
+
+/// Returns the part of a line that says which key it is: two lines with other options or another comment may be one key.
+fn identity(line: &str) -> &str {
+    let mut words = line.split_whitespace();
+    words.find(|word| word.starts_with("AAAA") && word.len() >= MIN_ENCODED).unwrap_or(line)
+}
+
+/// Returns a keys file without the lines of some keys; empty if one was in it and no other key is.
+pub fn without_keys<'a>(text: &[u8], keys: impl Iterator<Item = &'a SshKey>) -> Vec<u8> {
+    let gone: BTreeSet<&str> = keys.map(|key| identity(key.as_str().trim())).collect();
+    let mut left = Vec::with_capacity(text.len());
+    let (mut has_keys, mut is_changed) = (false, false);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let own = String::from_utf8_lossy(line);
+        if gone.contains(identity(own.trim())) {
+            is_changed = true;
+        } else {
+            has_keys |= SshKey::lines(&own).next().is_some();
+            left.extend_from_slice(line);
+        }
+    }
+    // A file of comments alone is the host's own.
+    if has_keys || !is_changed { left } else { Vec::new() }
+}
+
+/// Returns those of some keys that are in a keys file.
+pub fn keys_in<'a>(text: &[u8], keys: impl Iterator<Item = &'a SshKey>) -> BTreeSet<SshKey> {
+    let text = String::from_utf8_lossy(text);
+    let found: BTreeSet<&str> = SshKey::lines(&text).map(identity).collect();
+    keys.filter(|key| found.contains(identity(key.as_str().trim()))).cloned().collect()
+}
+
+/// Returns those of some keys that are none of others.
+pub fn keys_beside<'a>(keys: &'a BTreeSet<SshKey>, others: &'a [SshKey]) -> impl Iterator<Item = &'a SshKey> {
+    let others: BTreeSet<&str> = others.iter().map(|key| identity(key.as_str().trim())).collect();
+    keys.iter().filter(move |key| !others.contains(identity(key.as_str().trim())))
+}
+
 /// Returns the path of the keys file in a home; `None` if that is none.
 pub fn keys_path(home: &str) -> Result<Option<ManagedPath>, ModelError> {
     if home == NO_HOME {
@@ -74,6 +114,18 @@ impl PasswordHash {
     pub fn is_locked(&self) -> bool {
         self.0.starts_with(['!', '*'])
     }
+
+    /// Returns the hash that a lock keeps (`usermod -L`, `passwd -l`): who unlocks the account makes it the password again.
+    pub fn behind_lock(&self) -> Option<Self> {
+        let hash = self.0.trim_start_matches(['!', '*']);
+        (self.is_locked() && !hash.is_empty()).then(|| Self(hash.to_owned()))
+    }
+
+    /// Returns the same password behind a lock, as usermod(8) keeps it.
+    #[must_use]
+    pub fn kept_locked(&self) -> Self {
+        if self.is_locked() { self.clone() } else { Self(format!("!{}", self.0)) }
+    }
 }
 
 impl fmt::Debug for PasswordHash {
@@ -95,6 +147,12 @@ impl Users {
     /// Returns an account.
     pub fn account(&self, name: &str) -> Option<&Account> {
         self.accounts.iter().find(|(one, _)| one.as_str() == name).map(|(_, account)| account)
+    }
+
+    /// Returns the accounts whose keys files are of the config.
+    pub fn keyed(&self) -> impl Iterator<Item = &str> {
+        let keyed = self.accounts.iter().filter(|(name, account)| account.desired_keys(name).is_some());
+        keyed.map(|(name, _)| name.as_str())
     }
 
     /// Returns true if the host has a user of this name once the config is applied.
@@ -134,6 +192,11 @@ pub fn user_field(name: &str) -> String {
 /// Names the groups of an entry of `passwd.users`.
 pub fn groups_field(name: &str) -> String {
     format!("{} groups", user_field(name))
+}
+
+/// Names the keys of an entry of `passwd.users`.
+pub fn keys_field(name: &str) -> String {
+    format!("{} sshAuthorizedKeys", user_field(name))
 }
 
 /// Names an entry of `passwd.groups`.
@@ -265,5 +328,43 @@ pub struct Group {
 impl Default for Group {
     fn default() -> Self {
         Self { should_exist: true, gid: None, password: None, system: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_keep_hashes() {
+        let hash = |text: &str| PasswordHash::new(text).unwrap();
+        for locked in ["!$6$a", "!!$6$a", "*$6$a"] {
+            assert_eq!(hash(locked).behind_lock(), Some(hash("$6$a")), "{locked}");
+            assert_eq!(hash(locked).kept_locked(), hash(locked));
+        }
+        for none in ["!", "!!", "*", "", "$6$a", "x"] {
+            assert_eq!(hash(none).behind_lock(), None, "{none}");
+        }
+        assert_eq!(hash("$6$a").kept_locked(), hash("!$6$a"));
+    }
+
+    #[test]
+    fn keys_are_compared_without_options_and_comment() {
+        let encoded = "AAAAC3NzaC1lZDI1NTE5AAAAIJ3yGmJm7Y0lX0Zg7xP5o2m1y0b1zqVt7sXbq3w8n4aB";
+        let key = |text: String| SshKey::new(text).unwrap();
+        let config =
+            [key(format!("ssh-ed25519 {encoded} of the config")), key("ssh-ed25519 AAAA a".to_owned())];
+        let text = format!(
+            "# mine\nssh-ed25519 AAAA b\n  ssh-ed25519 AAAA a \nfrom=\"10.0.0.1\" ssh-ed25519 {encoded} other\nssh-rsa own"
+        );
+        let left = String::from_utf8(without_keys(text.as_bytes(), config.iter())).unwrap();
+        assert_eq!(left, "# mine\nssh-ed25519 AAAA b\nssh-rsa own");
+        assert_eq!(keys_in(text.as_bytes(), config.iter()).len(), 2);
+        assert_eq!(keys_in(left.as_bytes(), config.iter()), BTreeSet::new());
+        assert_eq!(without_keys(b"# only\n\nssh-ed25519 AAAA a\n", config.iter()), b"");
+        assert_eq!(without_keys(b"# only\n", config.iter()), b"# only\n");
+        let all = config.iter().cloned().collect();
+        let changed = [key(format!("{encoded} again"))];
+        assert_eq!(keys_beside(&all, &changed).count(), 1);
     }
 }

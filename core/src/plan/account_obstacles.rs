@@ -69,6 +69,7 @@ fn closed<'a>(input: &'a PlanInput<'_>, op: &'a Op) -> impl Iterator<Item = &'a 
         backups,
         endless,
         defaults,
+        inherited_list,
         password_lock,
         ..
     } = &input.facts.obstacles;
@@ -78,7 +79,7 @@ fn closed<'a>(input: &'a PlanInput<'_>, op: &'a Op) -> impl Iterator<Item = &'a 
     let reads = matches!(op.batch(), Batch::Accounts | Batch::Users);
     let locked = password_lock.as_ref().filter(|_| changes);
     let by_program = program(op).is_some();
-    let defaults = defaults.as_ref().filter(|_| by_program);
+    let defaults = defaults.iter().chain(inherited_list).filter(move |_| by_program);
     let others: Vec<_> = unreadable
         .iter()
         .filter(|(database, _)| reads && !opened.contains(&database.as_str()))
@@ -195,7 +196,7 @@ pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Unreachable> {
 
 /// Returns the obstacles of the lines and the id of an account or a group.
 fn of_entry(input: &PlanInput<'_>, op: &Op, field: &str) -> Vec<Unreachable> {
-    let Obstacles { lines, ids, .. } = &input.facts.obstacles;
+    let Obstacles { lines, ids, tabs, .. } = &input.facts.obstacles;
     let is_made = matches!(op, Op::CreateGroup { .. } | Op::CreateUser { .. });
     let exhausted = ids.get(field).filter(|_| is_made);
     // Keys are files of the home: no program reads the lines for them.
@@ -204,7 +205,9 @@ fn of_entry(input: &PlanInput<'_>, op: &Op, field: &str) -> Vec<Unreachable> {
     let joins = matches!(op, Op::CreateUser { .. } | Op::ModifyUser { .. });
     let groups = lines.get(&of_groups).filter(|_| joins).map(|found| (of_groups.as_str(), found));
     let lines = lines.get(field).filter(|_| reads_lines);
-    let found = lines.into_iter().chain(exhausted).map(|found| (field, found)).chain(groups);
+    let with_tabs = [field, of_groups.as_str()].into_iter().filter(|_| joins);
+    let with_tabs = with_tabs.filter_map(|field| tabs.get(field).map(|found| (field, found)));
+    let found = lines.into_iter().chain(exhausted).map(|found| (field, found)).chain(groups).chain(with_tabs);
     found.map(|(field, found)| unreachable(ReasonKind::Obstacle, field, found.to_string())).collect()
 }
 
@@ -229,15 +232,15 @@ fn groups(input: &PlanInput<'_>, field: &str, (user, account): (&UserName, &Acco
     let needed = account.groups.iter().map(|group| ("groups", group));
     let needed = needed.chain(account.primary_group.iter().map(|group| ("primaryGroup", group)));
     let refused = needed.filter_map(|(part, group)| {
-        if facts.missing_groups.contains(group) && !input.to.makes_group(input.from, group, has_user) {
-            let message = if group.as_str() == user.as_str() && account.has_user_group() {
-                "the group of its name is made with the account, as its primary one; remove it from groups"
-                    .to_owned()
-            } else {
-                let next = waiting(input, "group", group);
-                let next = next.unwrap_or_else(|| "add it to passwd.groups, or create it first".to_owned());
-                format!("this host has no group {group:?}; {next}")
-            };
+        // The group of its name comes with it, as its primary one.
+        let is_own = group.as_str() == user.as_str() && account.has_user_group();
+        if facts.missing_groups.contains(group)
+            && !is_own
+            && !input.to.makes_group(input.from, group, has_user)
+        {
+            let next = waiting(input, "group", group);
+            let next = next.unwrap_or_else(|| "add it to passwd.groups, or create it first".to_owned());
+            let message = format!("this host has no group {group:?}; {next}");
             return Some(unreachable(ReasonKind::MissingGroup, format!("{field} {part}"), message));
         }
         None

@@ -28,10 +28,11 @@ pub(super) fn keys_hold(desired: &[SshKey], found: &ObservedAccount) -> bool {
     }
 }
 
-/// Returns true if the keys file has the text of these keys, whoever owns it.
-pub(super) fn are_keys_of(keys: &[SshKey], found: &ObservedAccount) -> bool {
+/// Returns true if the keys file has one of these keys, whoever owns it, and whatever else is in it.
+pub(super) fn has_keys_of(keys: &[SshKey], found: &ObservedAccount) -> bool {
     let text = Contents::new(keys_text(keys).into_bytes());
-    matches!(&found.keys, ObservedFile::Regular { sha256, .. } if *sha256 == text.sha256())
+    let is_text = matches!(&found.keys, ObservedFile::Regular { sha256, .. } if *sha256 == text.sha256());
+    is_text || keys.iter().any(|key| found.given_keys.contains(key))
 }
 
 /// Returns true if no password opens the account.
@@ -39,14 +40,27 @@ pub(super) fn is_password_locked(found: &ObservedAccount) -> bool {
     found.password.as_ref().is_none_or(PasswordHash::is_locked)
 }
 
+/// Returns true if a lock keeps the password of a config: who unlocks the account opens it with that.
+pub(super) fn hides_password(given: &PasswordHash, found: &ObservedAccount) -> bool {
+    found.password.as_ref().and_then(PasswordHash::behind_lock).as_ref() == Some(given)
+}
+
 /// Returns true if the password is as desired; every field that starts with `!` or `*` is a locked password.
 pub(super) fn password_holds(desired: &PasswordHash, found: &ObservedAccount) -> bool {
     found.password.as_ref() == Some(desired) || (desired.is_locked() && is_password_locked(found))
 }
 
-/// Returns true if nobody can log in: the agent leaves its own accounts so.
+/// Returns true if nobody can log in, and unlocking lets nobody in: the agent leaves its own accounts so. Keys that could not be removed
+/// are named by themselves.
 pub(super) fn is_locked(found: &ObservedAccount) -> bool {
-    is_password_locked(found) && keys_hold(&[], found) && found.is_expired
+    let has_none = keys_hold(&[], found) || !found.unremoved_keys.is_empty();
+    let keeps_hash = found.password.as_ref().and_then(PasswordHash::behind_lock).is_some();
+    is_closed(found) && has_none && !keeps_hash
+}
+
+/// Returns true if nobody can log in: no key opens an account that has expired.
+fn is_closed(found: &ObservedAccount) -> bool {
+    is_password_locked(found) && found.is_expired
 }
 
 /// An attribute of an account that is otherwise than desired.
@@ -136,7 +150,7 @@ pub(super) fn account_differences(
         return missing.into_iter().collect();
     };
     if !account.should_exist {
-        let open = (found.maker != Maker::Agent || !is_locked(found)).then(|| {
+        let open = (found.maker != Maker::Agent || !is_closed(found)).then(|| {
             let expected = "no account, or a locked one";
             difference(Kind::User, name, DifferenceKind::Unexpected, &expected, &"an open account")
         });
@@ -211,6 +225,12 @@ pub(super) fn differences(spec: &HostSpec, observed: &Observation) -> Vec<Differ
     found
 }
 
+/// Returns true if the keys file of `core` may have the keys of other users: machine-config-daemon and earlier agents wrote all there.
+pub(super) fn has_keys_of_others(spec: &HostSpec) -> bool {
+    let mut others = spec.users.accounts.iter().filter(|(name, _)| !name.is_core());
+    spec.never_applied.is_none() && others.any(|(_, account)| !account.keys.is_empty())
+}
+
 fn managed_differences(
     spec: &HostSpec,
     name: &UserName,
@@ -219,7 +239,9 @@ fn managed_differences(
 ) -> Vec<Difference> {
     // MCD, and agents before this one, applied keys and password of core alone.
     let untold = spec.never_applied.is_none();
-    if (untold && !name.is_core()) || spec.is_never_applied(&user_field(name.as_str())) {
+    if (untold && (!name.is_core() || has_keys_of_others(spec)))
+        || spec.is_never_applied(&user_field(name.as_str()))
+    {
         return Vec::new();
     }
     let found = observed.accounts.get(name.as_str());

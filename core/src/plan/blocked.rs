@@ -6,14 +6,15 @@
 use std::collections::BTreeMap;
 
 use super::account_obstacles;
+use super::field::field;
 use super::in_the_way::{in_the_way, own_link, through_link, unknown_owner};
 use super::input::PlanInput;
 use super::reason::{ReasonKind, Unreachable, unreachable};
-use super::{Batch, BatchOp, FileOp, Op, Plan, Step, homes, places, shared};
+use super::{Batch, BatchOp, FileOp, Op, Plan, Step, foreign, homes, places, shared};
 use crate::model::observation::UnitFileState;
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle};
 use crate::model::os::KernelType;
-use crate::model::{ManagedPath, ObservedFile, PathSpec, UnitName};
+use crate::model::{ManagedPath, ObservedFile, UnitName};
 
 /// Returns the obstacles of the steps.
 pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
@@ -44,11 +45,17 @@ pub(super) fn ahead(input: &PlanInput<'_>, plan: &Plan, next: usize) -> Vec<Unre
     let left = plan.batches().into_iter().skip(next).flatten();
     let obstacle = |step: &Step| {
         let path = step.op.path().filter(|_| step.op.batch() == Batch::Files)?;
-        // A hard link that is made already is a file.
-        let is_hard =
-            matches!(input.new_entry(&path), Some(PathSpec::Link(link)) if link.hard_target().is_some());
-        let makes = matches!(step.op, Op::MakeDirectory { .. } | Op::WriteLink { .. }) && !is_hard;
-        if let Some(reason) = makes.then(|| in_the_way(input, &step.op)).flatten() {
+        let leaves = matches!(
+            step.op.in_batch(),
+            BatchOp::File(FileOp::Remove | FileOp::LeaveDirectory | FileOp::Restore)
+        );
+        // The run leaves it as well.
+        if leaves && input.is_others(&path) {
+            return None;
+        }
+        let makes = matches!(step.op, Op::MakeDirectory { .. } | Op::WriteLink { .. });
+        let reason = foreign::in_place(input, &step.op).or_else(|| foreign::behind(input, &step.op));
+        if let Some(reason) = reason.or_else(|| makes.then(|| in_the_way(input, &step.op)).flatten()) {
             return Some(reason);
         }
         let obstacle = input.facts.obstacles.paths.get(&path)?;
@@ -57,54 +64,15 @@ pub(super) fn ahead(input: &PlanInput<'_>, plan: &Plan, next: usize) -> Vec<Unre
     left.filter_map(obstacle).collect()
 }
 
-/// Returns the field of a step in the MachineConfig.
-fn field(op: &Op) -> String {
-    match op {
-        Op::WriteFile { path } | Op::RemoveFile { path } | Op::RestoreFile { path } => {
-            format!("storage.files {:?}", path.as_str())
-        }
-        Op::MakeDirectory { path }
-        | Op::RemoveDirectory { path }
-        | Op::RestoreDirectory { path }
-        | Op::OpenDirectory { path } => format!("storage.directories {:?}", path.as_str()),
-        Op::WriteLink { path } | Op::RemoveLink { path } | Op::RestoreLink { path } => {
-            format!("storage.links {:?}", path.as_str())
-        }
-        Op::WriteDropin { unit, name } | Op::RemoveDropin { unit, name } => {
-            format!("systemd.units {:?} dropins {:?}", unit.as_str(), name.as_str())
-        }
-        Op::WriteUnit { unit }
-        | Op::RemoveUnit { unit }
-        | Op::MaskUnit { unit }
-        | Op::UnmaskUnit { unit }
-        | Op::EnableUnit { unit }
-        | Op::DisableUnit { unit }
-        | Op::PresetUnit { unit } => format!("systemd.units {:?}", unit.as_str()),
-        Op::SetSshKeys { .. } => format!("passwd.users {:?} sshAuthorizedKeys", op.target()),
-        Op::SetPassword { .. } => format!("passwd.users {:?} passwordHash", op.target()),
-        Op::CreateUser { .. } | Op::ModifyUser { .. } | Op::LockUser { .. } => {
-            format!("passwd.users {:?}", op.target())
-        }
-        Op::CreateGroup { .. } | Op::ModifyGroup { .. } | Op::RemoveGroup { .. } => {
-            format!("passwd.groups {:?}", op.target())
-        }
-        // The secret is for the pull of that image.
-        Op::LinkPullSecret { .. } | Op::StageOs { .. } => "spec.osImageURL".to_owned(),
-        Op::SetKargs { .. } => "spec.kernelArguments".to_owned(),
-        Op::InstallExtensions { .. } => "spec.extensions".to_owned(),
-        Op::SwitchKernel { .. } => "spec.kernelType".to_owned(),
-        Op::DaemonReload | Op::ReloadUnit { .. } | Op::RestartUnit { .. } => {
-            format!("{} {}", op.as_str(), op.target())
-        }
-    }
-}
-
 fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable> {
     let found = &input.facts.obstacles;
     let said = |obstacle: Option<&Obstacle>| obstacle.map(|obstacle| stated(field(op), obstacle));
     match op.in_batch() {
         BatchOp::File(_) => {
             let path = op.path()?;
+            if let Some(reason) = foreign::in_place(input, op).or_else(|| foreign::behind(input, op)) {
+                return Some(reason);
+            }
             if matches!(op.in_batch(), BatchOp::File(FileOp::Write | FileOp::Directory | FileOp::Link))
                 && let Some(message) = through_link(input, &path, steps)
             {
@@ -134,6 +102,7 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
             let masked = if matches!(op, Op::EnableUnit { .. }) { masked(input, unit, steps) } else { None };
             let turned = matches!(op, Op::EnableUnit { .. } | Op::DisableUnit { .. });
             let masked = masked.or_else(|| if turned { own_link(input, unit) } else { None });
+            let masked = masked.or_else(|| foreign::in_place(input, op));
             masked.or_else(|| said(found.units.get(unit)))
         }
         // Accounts by `account_obstacles`.

@@ -116,7 +116,9 @@ pub(super) fn with_left(from: Rc<HostSpec>, to: &HostSpec, observed: &Observatio
         carried_users::add(&mut from.users, &left.users);
         add_left(&mut from, &left, to);
     }
-    from.claimed.extend(brought);
+    for path in brought {
+        from.claimed.entry(path).or_insert(None);
+    }
     Rc::new(from)
 }
 
@@ -227,6 +229,9 @@ mod tests {
             groups: BTreeSet::new(),
             maker,
             has_original: false,
+            given_keys: BTreeSet::new(),
+            unremoved_keys: BTreeSet::new(),
+            unremovable: None,
             is_expired: false,
         }
     }

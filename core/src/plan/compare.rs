@@ -18,8 +18,8 @@ const SHOWN: usize = 200;
 pub(super) type Found = (DifferenceKind, String, String);
 
 /// Returns true if a path is the file.
-pub(super) fn holds(desired: &FileSpec, found: &ObservedFile, observed: &Observation) -> bool {
-    compare(desired, found, observed).is_none()
+pub(super) fn holds(path: &ManagedPath, desired: &FileSpec, observed: &Observation) -> bool {
+    compare(path, desired, observed).is_none()
 }
 
 /// Returns true if two entries set the same file: names of owners count as the ids they stand for here.
@@ -41,7 +41,7 @@ pub(super) fn same_principal(one: &Principal, other: &Principal, ids: &BTreeMap<
 /// Returns true if a path is as an entry has it.
 pub(super) fn entry_holds(path: &ManagedPath, entry: &PathSpec, observed: &Observation) -> bool {
     match entry {
-        PathSpec::File(file) => observed.files.get(path).is_some_and(|found| holds(file, found, observed)),
+        PathSpec::File(file) => holds(path, file, observed),
         PathSpec::Directory(directory) => self::directory(path, directory, observed).is_none(),
         PathSpec::Link(link) => self::link(path, link, observed).is_none(),
     }
@@ -165,7 +165,8 @@ fn unlike(found: &ObservedFile) -> DifferenceKind {
 }
 
 /// Compares an observed path with a file.
-pub(super) fn compare(desired: &FileSpec, found: &ObservedFile, observed: &Observation) -> Option<Found> {
+pub(super) fn compare(path: &ManagedPath, desired: &FileSpec, observed: &Observation) -> Option<Found> {
+    let found = observed.files.get(path).unwrap_or(&ObservedFile::Absent);
     let regular = || format!("a file of {}", counted(desired.contents.len(), "byte"));
     let (sha256, len, mode, uid, gid) = match found {
         ObservedFile::Absent => return Some((DifferenceKind::Missing, regular(), found_word(found))),
@@ -186,6 +187,10 @@ pub(super) fn compare(desired: &FileSpec, found: &ObservedFile, observed: &Obser
     }
     if mode != desired.mode.bits() {
         return Some((DifferenceKind::Mode, desired.mode.to_string(), format!("{mode:04o}")));
+    }
+    if observed.access_lists.contains(path) {
+        let found = format!("{mode:04o} and an access list (getfacl {path})");
+        return Some((DifferenceKind::Mode, desired.mode.to_string(), found));
     }
     let owner =
         (id_of(&desired.owner.user, &observed.user_ids), id_of(&desired.owner.group, &observed.group_ids));

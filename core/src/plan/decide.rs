@@ -45,6 +45,10 @@ pub fn plan(
     warnings.extend(warnings::unknown_base(&input, &steps));
     warnings.extend(warnings::databases(&input));
     warnings.extend(warnings::others(&input));
+    warnings.extend(warnings::not_kept(&input, &steps));
+    warnings.extend(warnings::keys_that_stay(&input, &steps));
+    warnings.extend(warnings::strangers(&input));
+    warnings.extend(warnings::kept(&input));
     let (mode, to_target) = (input.mode, to.target());
     let (drain, after) = (cost.drain, cost.after);
     let plan = Plan { from, to: to_target, mode, steps, drain, after, not_applied, warnings };
@@ -103,6 +107,17 @@ pub fn unverified_ahead(
     let reason = |(field, message)| unreachable(ReasonKind::Obstacle, field, message);
     let reasons: Vec<Unreachable> = changed.into_iter().map(reason).collect();
     if reasons.is_empty() { Ok(plan) } else { Err(Irreconcilable { reasons, is_of_host: true }) }
+}
+
+/// Returns the plan of an open update that is planned again after its reboot, with the reasons why it is refused then as the host is now.
+pub fn refused_after_reboot(mut plan: Plan, refused: &Irreconcilable) -> Plan {
+    let warning = |reason: &Unreachable| {
+        let message =
+            format!("after its reboot the open update is refused as the host is now: {}", reason.message);
+        Warning { field: reason.field.clone(), message }
+    };
+    plan.warnings.extend(refused.reasons.iter().map(warning));
+    plan
 }
 
 /// Returns the field of a difference, and what it means to an open update.

@@ -9,6 +9,7 @@ use crate::model::{ManagedPath, UnitName};
 
 /// Kind of the object that differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// The OS image.
@@ -35,6 +36,7 @@ pub enum Kind {
 
 /// Kind of the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DifferenceKind {
     /// It is not there.
@@ -59,6 +61,7 @@ pub enum DifferenceKind {
 
 /// One difference between spec and host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Difference {
     /// The kind.
     pub kind: Kind,

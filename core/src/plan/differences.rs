@@ -17,8 +17,7 @@ use crate::model::observation::{Booted, ObservedOs, ObservedUnit, UnitFileState}
 use crate::model::os::KernelType;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{
-    ConfigName, Contents, FileSpec, HostSpec, Karg, ManagedPath, Observation, ObservedFile, PathSpec,
-    UnitName,
+    ConfigName, Contents, FileSpec, HostSpec, Karg, ManagedPath, Observation, PathSpec, UnitName,
 };
 
 /// Paths that the cluster rotates by itself (MCD-171): never compared.
@@ -79,8 +78,7 @@ pub fn already_applied(to: &HostSpec, observed: &Observation) -> HostSpec {
     }
     let kargs = to.kargs.iter().zip(kargs_held(&to.kargs, &observed.kargs));
     held.kargs = kargs.filter(|(_, held)| *held).map(|(karg, _)| karg.clone()).collect();
-    held.files
-        .retain(|path, file| observed.files.get(path).is_some_and(|found| holds(file, found, observed)));
+    held.files.retain(|path, file| holds(path, file, observed));
     held.directories.retain(|path, entry| compare::directory(path, entry, observed).is_none());
     held.links.retain(|path, entry| compare::link(path, entry, observed).is_none());
     held.units = to
@@ -114,7 +112,7 @@ fn held_unit(
     }
     let holds_at = |path: &ManagedPath, contents: &Contents| {
         let file = FileSpec::of_unit(contents.clone());
-        observed.files.get(path).is_some_and(|found| holds(&file, found, observed))
+        holds(path, &file, observed)
     };
     let contents = unit.contents.clone().filter(|contents| holds_at(&name.path(), contents));
     let dropins: BTreeMap<_, _> = unit
@@ -183,8 +181,7 @@ fn file_difference(
     desired: &FileSpec,
     observed: &Observation,
 ) -> Option<Difference> {
-    let found = observed.files.get(path).unwrap_or(&ObservedFile::Absent);
-    let (what, expected, found) = compare(desired, found, observed)?;
+    let (what, expected, found) = compare(path, desired, observed)?;
     Some(difference(kind, path, what, &expected, &found))
 }
 

@@ -108,10 +108,13 @@ pub struct Beside {
     pub left: Vec<NotApplied>,
     /// The update that is open on the host.
     pub open: Option<OpenUpdate>,
+    /// What rendering left out of the config already: its plan can't know it.
+    pub left_out: Vec<NotApplied>,
 }
 
 /// An update that is open while another plan is shown.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OpenUpdate {
     /// Its id.
@@ -150,14 +153,28 @@ impl OpenUpdate {
                  first, then plans again"
             )
         };
-        format!(
-            "Open   update {} to {} in phase {}: {then}{fault}{unknown}\n",
-            self.id, self.to.config, self.phase
-        )
+        self.line(&format!("{then}{fault}{unknown}"))
+    }
+
+    fn line(&self, then: &str) -> String {
+        format!("Open   update {} to {} in phase {}: {then}\n", self.id, self.to.config, self.phase)
     }
 }
 
 impl Beside {
+    /// Returns what becomes of the open update where the plan is refused: `apply` touches nothing then.
+    pub fn refused_text(&self) -> String {
+        let Some(open) = &self.open else { return String::new() };
+        match open.then {
+            "goes-on" | "held" => String::new(),
+            "ends-first" => open.line(&format!(
+                "it stays as it is; `systemctl reboot`, then `apply` of {} ends it",
+                open.to.config
+            )),
+            _ => open.line("it stays as it is"),
+        }
+    }
+
     /// Returns it as an administrator wants to read it, after the plan; nothing where there is nothing.
     pub fn text(&self) -> String {
         let section = |head: &str, lines: Vec<String>| {
@@ -262,6 +279,7 @@ fn steps_text(steps: &[Step]) -> String {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct Document<'a> {
     schema_version: u32,
@@ -272,7 +290,7 @@ struct Document<'a> {
     /// The same reasons as any verb has them that refuses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<Refusal>,
-    not_applied: &'a [NotApplied],
+    not_applied: Vec<&'a NotApplied>,
     steps: Vec<StepLine<'a>>,
     drain: bool,
     after: AfterLine<'a>,
@@ -284,6 +302,7 @@ struct Document<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct StepLine<'a> {
     op: &'a str,
     target: String,
@@ -291,6 +310,7 @@ struct StepLine<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct AfterLine<'a> {
     kind: &'a str,
@@ -304,6 +324,7 @@ struct AfterLine<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct SoftLine {
     possible: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -318,12 +339,18 @@ fn soft_line(verdict: &Verdict) -> Option<SoftLine> {
     }
 }
 
+/// Returns the schema of [`json`].
+#[cfg(feature = "schema")]
+pub fn schema(generator: schemars::SchemaGenerator) -> schemars::Schema {
+    generator.into_root_schema_for::<Document<'static>>()
+}
+
 /// Returns the plan, or why there is none, as `plan --output json` prints it (tests/goldens/plan.json).
 pub fn json<'a>(
     outcome: Result<&'a Plan, &'a Irreconcilable>,
     from: Option<&'a Target>,
     to: &'a Target,
-    Beside { drift, left, open }: &'a Beside,
+    Beside { drift, left, open, left_out }: &'a Beside,
 ) -> impl Serialize + use<'a> {
     let nothing =
         AfterLine { kind: "nothing", actions: &[], because: &[], uncovered: &[], soft_reboot: None };
@@ -350,7 +377,7 @@ pub fn json<'a>(
     };
     let warnings = outcome.map_or([].as_slice(), Plan::warnings);
     let steps = steps.iter().map(line).collect();
-    let not_applied = outcome.map_or([].as_slice(), Plan::not_applied);
+    let not_applied = outcome.map_or([].as_slice(), Plan::not_applied).iter().chain(left_out).collect();
     Document {
         schema_version: 1,
         from,

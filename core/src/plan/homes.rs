@@ -27,6 +27,9 @@ const TREES: [&str; 8] =
 pub(super) fn refused(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
     let mut refused = Vec::new();
     for step in steps {
+        if let Op::SetSshKeys { user } | Op::LockUser { user } = &step.op {
+            refused.extend(kept_by_another(input, user));
+        }
         let (Op::CreateUser { user } | Op::SetSshKeys { user }) = &step.op else { continue };
         let Some(account) = input.to.users.accounts.get(user).filter(|account| account.should_exist) else {
             continue;
@@ -228,6 +231,25 @@ fn shared(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<U
     let of_config = if other == ROOT { ReasonKind::Root } else { ReasonKind::HostHome };
     let message = format!("{own} is the home of {other} on this host; choose a directory of its own");
     Some(unreachable(kind(of_config, [(user, account)]), field(user), message))
+}
+
+/// Returns the other account whose keys would go with those of one that leaves the config, or loses its keys: both have one home.
+fn kept_by_another(input: &PlanInput<'_>, user: &UserName) -> Option<Unreachable> {
+    let (old, new) = (input.from.users.accounts.get(user), input.to.users.accounts.get(user));
+    if new.is_some_and(|new| new.desired_keys(user).is_some()) {
+        return None;
+    }
+    let own = home(input, user, old.or(new)?);
+    let mut others = input.to.users.accounts.iter();
+    let (other, account) = others.find(|(other, account)| {
+        *other != user && account.desired_keys(other).is_some() && home(input, other, account) == own
+    })?;
+    let message = format!(
+        "{own} is the home of {other}, too, and the keys of {other} would go with those of {user}; give each account a home of its \
+         own (`usermod --home`)"
+    );
+    let field = format!("{} homeDir", user_field(other.as_str()));
+    Some(unreachable(kind(ReasonKind::HostHome, [(other, account)]), field, message))
 }
 
 #[cfg(test)]

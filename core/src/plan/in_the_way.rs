@@ -61,7 +61,12 @@ pub(super) fn in_the_way(input: &PlanInput<'_>, op: &Op) -> Option<Unreachable> 
     let refused = |message: String| {
         Some(unreachable(ReasonKind::InTheWay, format!("{} {:?}", entry.section(), path.as_str()), message))
     };
-    let is_ours = input.is_ours(&path) || entry_holds(&path, entry, &input.facts.observed);
+    // An open update has made a hard link, whose file was replaced since.
+    let observed = &input.facts.observed;
+    let file = |path: &ManagedPath| input.to.files.get(path);
+    let is_hard = matches!(entry, PathSpec::Link(link) if link.hard_target().is_some());
+    let is_made = || is_hard && !entry.is_replaced_in(&path, observed, file);
+    let is_ours = input.is_ours(&path) || entry_holds(&path, entry, observed) || is_made();
     let (overwrite, what) = match entry {
         PathSpec::File(_) => {
             let drifted = matches!(input.old(&path), Some(PathSpec::File(_)));
@@ -126,7 +131,7 @@ pub(super) fn through_link(input: &PlanInput<'_>, path: &ManagedPath, steps: &[S
 /// Returns why a directory can't give way to a file or a link.
 fn kept_directory(input: &PlanInput<'_>, path: &ManagedPath) -> Option<String> {
     let ours = matches!(input.old(path), Some(PathSpec::Directory(_)))
-        || input.from.claimed.contains(path)
+        || input.from.claimed.contains_key(path)
         || input.facts.made.contains(path);
     if !ours {
         Some("a directory is there, which no config made; move it away, or choose another path".to_owned())

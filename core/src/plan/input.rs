@@ -125,7 +125,7 @@ impl<'a> PlanInput<'a> {
 
     /// Returns true if the agent may replace what is there: an earlier config brought it.
     pub(super) fn is_ours(&self, path: &ManagedPath) -> bool {
-        self.old.contains_key(path) || self.from.claimed.contains(path)
+        self.old.contains_key(path) || self.from.claimed.contains_key(path)
     }
 
     /// Returns why a path of the old config is removed now; `None` when it stays or another step removes it.
@@ -155,6 +155,11 @@ impl<'a> PlanInput<'a> {
     /// Returns true for a directory that the agent made for paths of the old config, and that the new one does not need.
     pub(super) fn is_spare(&self, path: &ManagedPath) -> bool {
         self.facts.spare.contains(path)
+    }
+
+    /// Returns true for a directory of the old config that leaves and stays on the host, as it holds what no config brought.
+    pub(super) fn is_kept(&self, path: &ManagedPath) -> bool {
+        self.facts.holding.contains(path) && !self.restorable(path)
     }
 
     /// Returns why a directory that the agent made for paths of the old config goes with them; `None` when it stays.
@@ -223,16 +228,9 @@ impl<'a> PlanInput<'a> {
         names
     }
 
-    /// Returns true if a person put something in the place of a file or a link of the old config that no config brings there: it is not
-    /// the old config's, and stays. Where something has to come back, or is needed below it, it is in the way.
-    pub(super) fn is_others(&self, path: &ManagedPath) -> bool {
-        let is_entry = matches!(self.old.get(path), Some(PathSpec::File(_) | PathSpec::Link(_)));
-        let found = self.facts.observed.files.get(path);
-        is_entry
-            && !self.new.contains_key(path)
-            && !self.restorable(path)
-            && matches!(found, Some(ObservedFile::Directory { .. } | ObservedFile::Special))
-            && !holds_any(&self.new, path)
+    /// Returns true if an entry of the new config is below a path.
+    pub(super) fn holds_new(&self, path: &ManagedPath) -> bool {
+        holds_any(&self.new, path)
     }
 
     /// Returns true if a path of the old config is the agent's by now: somebody made a directory on the way a link since.

@@ -6,9 +6,12 @@
 
 use std::collections::BTreeSet;
 
-use super::accounts::{account_differences, account_holds, attribute_difference, group_difference};
+use super::accounts::{
+    account_differences, account_holds, attribute_difference, group_difference, has_keys_of_others,
+};
 use super::users::appeared;
-use super::{Batch, Drain, Mode, Plan, PostActions, Step, StepReason, check};
+use super::{Batch, Drain, Mode, Plan, PostActions, Step, StepReason, check, unremoved};
+use crate::model::observation::Maker;
 use crate::model::users::{Account, attributes_field, group_field, user_field};
 use crate::model::{HostSpec, NotApplied, NotAppliedReason, Observation, UserName};
 
@@ -29,10 +32,11 @@ pub fn accounts(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
         };
         named.push(NotApplied::new(field, NotAppliedReason::HostLacks, message));
     }
-    let message = "the host has this account by now, and its keys and its password are not set yet: a running agent sets them at \
-                   once, else `apply` does";
+    let message = "its keys and its password are not set yet: the host has this account only by now, or machine-config-daemon wrote the \
+                   keys of other users into its file; a running agent sets them at once, else `apply` does";
     let due = due(spec, observed).map(|field| NotApplied::new(field, NotAppliedReason::HostLacks, message));
     named.extend(due);
+    named.extend(unremoved::named(spec, observed));
     named
 }
 
@@ -44,7 +48,7 @@ fn due<'a>(spec: &'a HostSpec, observed: &'a Observation) -> impl Iterator<Item 
         name.is_core()
             && waits(name, account)
             && found.is_some()
-            && spec.is_never_applied(&user_field(name.as_str()))
+            && (spec.is_never_applied(&user_field(name.as_str())) || has_keys_of_others(spec))
             && !account_differences(name, account, found).is_empty()
     });
     appeared.map(|(name, _)| user_field(name.as_str()))
@@ -70,9 +74,8 @@ pub fn settled(spec: &HostSpec, observed: &Observation) -> Option<BTreeSet<Strin
         let lost = lacking(spec, observed).any(|field| !noted.contains(&field));
         return lost.then(|| noted.iter().cloned().chain(lacking(spec, observed)).collect());
     }
-    // Earlier agents gave core the keys of other users, too: its own are written again.
-    let others =
-        spec.users.accounts.iter().any(|(name, account)| !name.is_core() && !account.keys.is_empty());
+    // Its own are written again.
+    let others = has_keys_of_others(spec);
     let core = spec.users.accounts.iter().filter(|(name, account)| {
         let found = observed.accounts.get(name.as_str());
         name.is_core() && others && !account_differences(name, account, found).is_empty()
@@ -81,10 +84,14 @@ pub fn settled(spec: &HostSpec, observed: &Observation) -> Option<BTreeSet<Strin
     Some(lacking(spec, observed).chain(differing(spec, observed)).chain(core).collect())
 }
 
-/// Plans the keys and passwords of accounts that have appeared. Nobody can have depended on them: no policy applies.
+/// Plans the keys and passwords of accounts that have appeared, and the removal of keys that can go by now. Nobody can have depended on
+/// them: no policy applies.
 pub fn follow(spec: &HostSpec, observed: &Observation) -> Option<Plan> {
-    let steps: Vec<Step> =
+    let mut steps: Vec<Step> =
         appeared(spec, observed).into_iter().map(|op| Step { op, because: StepReason::Added }).collect();
+    let removals = unremoved::removals(spec, observed).into_iter();
+    let removals = removals.filter(|op| !steps.iter().any(|step| step.op == *op)).collect::<Vec<_>>();
+    steps.extend(removals.into_iter().map(|op| Step { op, because: StepReason::Removed }));
     let plan = Plan {
         from: Some(spec.target()),
         to: spec.target(),
@@ -152,6 +159,8 @@ fn differing<'a>(spec: &'a HostSpec, observed: &'a Observation) -> impl Iterator
             return (wrong && (untold || spec.is_never_applied(&attributes))).then_some(attributes);
         }
         let wrong = !account_holds(name, account, observed);
+        // One that the agent made had its entry applied.
+        let untold = untold && found.is_none_or(|found| found.maker != Maker::Agent);
         (wrong && (untold || spec.is_never_applied(&whole))).then_some(whole)
     });
     let groups = spec.users.groups.iter().filter_map(move |(name, group)| {

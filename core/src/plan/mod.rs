@@ -19,6 +19,8 @@
 //! | `reason` | the kinds of reasons against a plan, and their causes |
 //! | `alone` | configs that are refused whatever a host is like, and plans without a host |
 //! | `unit_links` | links that the units of a config make, against its other entries |
+//! | `field` | the fields that steps come from |
+//! | `foreign` | what a person put in the place of an entry, or of a directory on its way |
 //! | `blocked` | obstacles of the steps on this host, found before the drain |
 //! | `accounts` | differences of one account or group, and what keeps it from being applied |
 //! | `installation` | entries that only an installation makes, and whether this host has them |
@@ -41,6 +43,7 @@
 //! | `not_applied` | the fields that this host does not get |
 //! | `warnings` | files that do not stay as they are written |
 //! | `own_unit` | entries that keep the agent from starting |
+//! | `unremoved` | keys that left a config and could not be removed |
 //! | `overwritten` | what people changed of accounts on this host, and steps overwrite |
 //! | `rehearsed` | refusals and warnings of a plan whose links were made in memory |
 //! | `no_effect` | fields that have no effect on the host |
@@ -74,7 +77,9 @@ mod contradicted;
 mod decide;
 mod difference;
 mod disruption;
+mod field;
 mod files;
+mod foreign;
 mod homes;
 mod in_the_way;
 mod input;
@@ -98,6 +103,7 @@ mod space;
 pub mod start;
 mod unit_links;
 mod units;
+mod unremoved;
 mod users;
 mod warnings;
 
@@ -108,7 +114,7 @@ use crate::model::{NotApplied, Target, UnitName};
 
 pub use alone::{plan_assumed, refused_at_first, refused_everywhere};
 pub use batch::{AccountOp, Batch, BatchOp, FileOp, Lifetime, LinkOp, OsOp, ServiceOp, UserOp};
-pub use decide::{blocked_ahead, plan, unchanged, unverified_ahead};
+pub use decide::{blocked_ahead, plan, refused_after_reboot, unchanged, unverified_ahead};
 pub use differences::{Difference, already_applied, differences};
 pub use not_applied::not_applied;
 pub use origin::observed_origin;
@@ -116,10 +122,12 @@ pub use paths::{keep_unapplied, not_held};
 pub use reason::{Cause, ReasonKind, Unreachable};
 pub use reconcilable::Irreconcilable;
 pub use step::{Op, Step, StepReason};
+pub use unremoved::unremoved_keys;
 pub use warnings::{Warning, is_gone_with_boot, not_restorable};
 
 /// Mode of the update, by the pair of images and configs (docs/contract.md, "Image mode").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Nothing differs.
@@ -148,6 +156,7 @@ pub enum Drain {
 
 /// Action on a running service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceVerb {
     /// systemd reads its unit files again.
@@ -160,6 +169,7 @@ pub enum ServiceVerb {
 
 /// One action of a plan that does not reboot. Unique and in order: daemon-reload, CA trust, reloads, restarts (W-27).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServiceAction {
     /// The action.
     pub action: ServiceVerb,

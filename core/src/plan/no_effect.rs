@@ -22,11 +22,13 @@ pub(super) fn fields(
     units: &BTreeMap<UnitName, ObservedUnit>,
 ) -> Vec<NotApplied> {
     let accounts = spec.users.accounts.iter().flat_map(|(name, account)| of_account(name, account, observed));
+    let passwords = spec.users.accounts.iter().filter_map(|(name, account)| hidden(name, account, observed));
     let groups =
         spec.users.groups.iter().filter_map(|(name, group)| of_group(name.as_str(), group, observed));
     let nothing = nothing(spec, observed, units);
     contents(spec)
         .chain(accounts)
+        .chain(passwords)
         .chain(groups)
         .chain(settings(spec))
         .chain(nothing)
@@ -119,6 +121,20 @@ fn of_account(name: &UserName, account: &Account, observed: &Observation) -> Vec
             )
         })
         .collect()
+}
+
+/// Names a locked password over one that is locked already, with a password behind the lock: that one is an administrator's, and stays.
+fn hidden(name: &UserName, account: &Account, observed: &Observation) -> Option<NotApplied> {
+    let desired = account.password.as_ref().filter(|desired| account.should_exist && desired.is_locked())?;
+    let found = observed.accounts.get(name.as_str())?.password.as_ref().filter(|found| *found != desired)?;
+    let behind = found.as_str().strip_prefix('!')?.trim_start_matches('!');
+    let message = format!(
+        "the password is locked on this host already, with one behind the lock that `usermod -U {name}` would open again, and which \
+         stays; to remove it: usermod -p '*' {name}"
+    );
+    let has_one = !behind.is_empty() && !behind.starts_with('*');
+    let field = format!("{} passwordHash", user_field(name.as_str()));
+    has_one.then(|| NotApplied::new(field, NotAppliedReason::NoEffect, message))
 }
 
 fn of_group(name: &str, group: &Group, observed: &Observation) -> Option<NotApplied> {

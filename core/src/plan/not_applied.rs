@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use super::input::PlanInput;
 use super::installation::missing;
-use super::{Batch, Step, kargs, late, no_effect, not_enabled, os};
+use super::{Batch, Op, Step, kargs, late, no_effect, not_enabled, os};
 use crate::model::fixed::FIPS_FIELD;
 use crate::model::observation::ObservedUnit;
+use crate::model::users::keys_field;
 use crate::model::{Facts, HostSpec, ManagedPath, NotApplied, NotAppliedReason, Observation, UnitName};
 
 /// Returns what is not applied of a spec on the observed host, in the order of the fields.
@@ -62,6 +63,14 @@ pub(super) fn planned(input: &PlanInput<'_>, steps: &[Step]) -> Vec<NotApplied> 
         !of_os.any(|(name, _)| [not_enabled::field(name), not_enabled::unit_field(name)].contains(&one.field))
     };
     drop_leaving((input.from, input.to), input.facts, &mut found);
+    // Keys that this plan removes, or tries to.
+    let removes = |field: &String| {
+        let of_keys = |step: &Step| matches!(step.op, Op::SetSshKeys { .. } | Op::LockUser { .. });
+        let mut stray = input.facts.observed.stray_keys.iter();
+        let stays = stray.any(|one| one.unremovable.is_some() && keys_field(&one.user) == *field);
+        !stays && steps.iter().any(|step| of_keys(step) && keys_field(&step.op.target()) == *field)
+    };
+    found.retain(|one| one.because != NotAppliedReason::NotRemoved || !removes(&one.field));
     if steps.iter().any(|step| step.op.batch() == Batch::Os) {
         found.retain(is_known);
     }

@@ -154,7 +154,7 @@ fn is_written(name: &UnitName, unit: &UnitSpec, observed: &Observation) -> bool 
     let dropins = unit.dropins.iter().map(|(dropin, contents)| (name.dropin_path(dropin), contents));
     file.chain(dropins).all(|(path, contents)| {
         let desired = FileSpec::of_unit(contents.clone());
-        observed.files.get(&path).is_some_and(|found| holds(&desired, found, observed))
+        holds(&path, &desired, observed)
     })
 }
 

@@ -7,8 +7,9 @@ use super::accounts::account_differences;
 use super::differences::{already_applied, layers_hold};
 use super::late::never_applied;
 use super::left::add_left;
+use crate::model::units::Mask;
 use crate::model::users::{attributes_field, group_field, user_field};
-use crate::model::{HostSpec, Karg, ManagedPath, Observation};
+use crate::model::{HostSpec, Karg, LinkSpec, ManagedPath, Observation, PathSpec};
 
 /// Returns the applied part of the new config, and the parts of the old one alone.
 pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) -> HostSpec {
@@ -45,7 +46,10 @@ pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) ->
     let links = old.links.iter().filter(|(path, _)| applied(path) && gone(path));
     from.links.extend(links.map(|(path, link)| (path.clone(), link.clone())));
     // What is there may be an earlier version of ours, which the observation alone does not tell.
-    from.claimed = old.managed();
+    let mut entries = old.entries();
+    from.claimed = old.managed().into_iter().map(|path| (path.clone(), entries.remove(&path))).collect();
+    let masked = old.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked);
+    from.claimed.extend(masked.map(|(name, _)| (name.path(), Some(PathSpec::Link(LinkSpec::mask())))));
     from.kargs = held_kargs(old, to, observed);
     keep_layers(&mut from, old, to, observed);
     from.left.clone_from(&old.left);

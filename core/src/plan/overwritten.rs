@@ -1,6 +1,6 @@
 //! Changes of accounts by people on this host that the steps overwrite, and entries in the way of keys: named before it is done.
 
-use super::accounts::{is_password_locked, keys_hold, password_holds};
+use super::accounts::{hides_password, is_password_locked, keys_hold, password_holds};
 use super::homes;
 use super::input::PlanInput;
 use super::warnings::{Warning, gone_at_boot};
@@ -8,7 +8,7 @@ use super::{Op, Step};
 use crate::model::UserName;
 use crate::model::observation::ObservedAccount;
 use crate::model::text::escaped;
-use crate::model::users::user_field;
+use crate::model::users::{PasswordHash, user_field};
 
 /// Returns the warnings about the steps of accounts.
 pub(super) fn warnings(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Warning> {
@@ -67,6 +67,10 @@ fn password(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
     let old = input.from.users.accounts.get(user).and_then(|old| old.password.as_ref());
     let message = match (old, new) {
         (Some(old), _) if password_holds(old, found) => return None,
+        (Some(old), new) if hides_password(old, found) && new.is_none_or(PasswordHash::is_locked) => {
+            "it was locked on this host (`usermod --lock`), which keeps the hash of the config; this update replaces that by the one \
+             from before the config, or by none, and the account stays locked"
+        }
         (Some(_), Some(_)) => {
             "it was changed on this host, and this update sets the config's password; to keep the host's, put its hash into the config"
         }

@@ -43,6 +43,9 @@ pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
         if shared::opens(input, path) {
             return None;
         }
+        if input.is_kept(path) {
+            return None;
+        }
         let because =
             if input.is_spare(path) { input.take_parent_away(path) } else { input.take_away(path) }?;
         let path = path.clone();

@@ -5,6 +5,7 @@ use crate::model::text::escaped;
 
 /// One reason.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unreachable {
     /// The field, as in the MachineConfig; `plan` for a broken invariant of the planner itself.
     pub field: String,

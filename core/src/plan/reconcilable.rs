@@ -28,7 +28,7 @@ pub struct Irreconcilable {
 
 impl std::fmt::Display for Irreconcilable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the node can't get to its new config")?;
+        f.write_str("the node can't reach its new config")?;
         for (place, reason) in self.reasons.iter().enumerate() {
             let before = if place == 0 { ": " } else { "; " };
             write!(f, "{before}{}: {}", reason.field, reason.message)?;
@@ -51,7 +51,7 @@ impl Irreconcilable {
     }
 
     /// Returns the next step for all reasons; each reason may have its own in its message.
-    pub fn next_step(&self) -> &'static str {
+    pub fn next_step(&self) -> String {
         next_step(&self.reasons, self.is_of_host)
     }
 
@@ -60,7 +60,7 @@ impl Irreconcilable {
         let (class, reason) = (self.class().as_str(), self.reason());
         let of = |one: &Unreachable| Refusal {
             field: Some(one.field.clone()),
-            next: Some(next_step(std::slice::from_ref(one), self.is_of_host).to_owned()),
+            next: Some(next_step(std::slice::from_ref(one), self.is_of_host)),
             ..Refusal::new(class, reason, one.message.clone())
         };
         self.reasons.iter().map(of).collect()
@@ -78,18 +78,47 @@ impl Irreconcilable {
     }
 }
 
-fn next_step(reasons: &[Unreachable], is_of_host: bool) -> &'static str {
+/// More steps than these are not repeated behind their causes.
+const MAX_STEPS: usize = 3;
+
+fn next_step(reasons: &[Unreachable], is_of_host: bool) -> String {
     let is_installed = |reason: &Unreachable| reason.message.ends_with(INSTALL);
-    if reasons.iter().all(is_installed) {
-        "Take the named fields back in the MachineConfig; only an installation can change them."
+    let general = if reasons.iter().all(is_installed) {
+        "Revert these fields in the MachineConfig; only an installation can change them."
     } else if reasons.iter().all(Unreachable::is_of_config) {
         "Correct what is named in the MachineConfig."
     } else if is_of_host {
+        let steps: Option<Vec<String>> = reasons.iter().map(of_host).collect();
+        if let Some(steps) = steps.filter(|steps| steps.len() <= MAX_STEPS) {
+            return steps.join(" ");
+        }
         "Correct what is named, on this host or in the MachineConfig."
     } else {
         "Correct what is named, in the MachineConfig or on this host; after a change on this host: \
          `systemctl reload machine-config-agent`."
+    };
+    general.to_owned()
+}
+
+/// Returns the step of one reason; `None` if its message has none.
+fn of_host(reason: &Unreachable) -> Option<String> {
+    let step = last_part(&reason.message)?.trim_end_matches('.');
+    Some(format!("For {}: {step}.", reason.field))
+}
+
+/// Returns what is behind the last semicolon of a message. Parentheses hold commands, with semicolons of their own.
+fn last_part(message: &str) -> Option<&str> {
+    let mut depth = 0_usize;
+    let mut begin = None;
+    for (at, c) in message.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ';' if depth == 0 => begin = Some(at + 1),
+            _ => {}
+        }
     }
+    Some(message.get(begin?..)?.trim()).filter(|part| !part.is_empty())
 }
 
 /// MCD's file that forces an update (RC14): a config that creates it would force each one.

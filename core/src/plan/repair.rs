@@ -5,8 +5,10 @@
 
 use super::differences::{Difference, DifferenceKind, Kind};
 use super::disruption;
+use super::foreign;
 use super::in_the_way::in_the_way;
 use super::input::PlanInput;
+use super::reason::Unreachable;
 use super::warnings::warnings;
 use super::{Batch, Drain, Mode, Op, Plan, PostActions, Step, StepReason, check};
 use crate::model::disruption::Action;
@@ -30,7 +32,7 @@ pub fn repair(
     drift: &[Difference],
     policy: &DisruptionPolicy,
 ) -> Repair {
-    let facts = facts(observed);
+    let facts = facts(spec, observed);
     let input = PlanInput::new(spec, spec, &facts, Mode::Files);
     let (mut steps, mut left): (Vec<Step>, Vec<_>) = (Vec::new(), Vec::new());
     for difference in drift {
@@ -38,7 +40,8 @@ pub fn repair(
         let why = match &step {
             None => Some("no step puts it right".to_owned()),
             Some(step) => {
-                let why = in_the_way(&input, &step.op).map(|reason| reason.message);
+                let why = in_the_way(&input, &step.op).or_else(|| behind(&input, &step.op, drift, policy));
+                let why = why.map(|reason| reason.message);
                 why.or_else(|| disrupts(&input, step, policy).map(str::to_owned))
             }
         };
@@ -77,8 +80,25 @@ pub fn repair(
     }
 }
 
+/// Returns why a path is not reached: a link is in the place of a directory above it, which this repair does not make again.
+fn behind(
+    input: &PlanInput<'_>,
+    op: &Op,
+    drift: &[Difference],
+    policy: &DisruptionPolicy,
+) -> Option<Unreachable> {
+    let path = op.path()?;
+    let above = drift.iter().filter(|found| found.kind == Kind::Directory).filter_map(Difference::path);
+    let mut above = above.filter(|above| path.is_below(above.as_str()));
+    let is_made = |path: ManagedPath| {
+        let step = Step { op: Op::MakeDirectory { path }, because: StepReason::Changed };
+        in_the_way(input, &step.op).is_none() && disrupts(input, &step, policy).is_none()
+    };
+    if above.any(is_made) { None } else { foreign::behind(input, op) }
+}
+
 /// Only the observation counts: nothing is pulled, removed or restored.
-fn facts(observed: &Observation) -> Facts {
+fn facts(spec: &HostSpec, observed: &Observation) -> Facts {
     Facts {
         observed: observed.clone(),
         carries: EmbeddedConfig::Unknown,
@@ -90,6 +110,8 @@ fn facts(observed: &Observation) -> Facts {
         occupied: std::collections::BTreeSet::new(),
         made: std::collections::BTreeSet::new(),
         spare: std::collections::BTreeSet::new(),
+        holding: std::collections::BTreeSet::new(),
+        displaced: spec.displaced(observed),
         own_masks: std::collections::BTreeSet::new(),
         not_files: std::collections::BTreeSet::new(),
         restored: std::collections::BTreeSet::new(),

@@ -1,11 +1,11 @@
 //! The steps of accounts and groups. They are on no image, so in image mode they are judged by the present state.
 
 use super::accounts::{
-    account_holds, are_keys_of, group_password_holds, is_locked, is_modified, is_modified_by_user,
-    is_password_locked, keys_hold, password_holds,
+    account_holds, group_password_holds, has_keys_of, hides_password, is_locked, is_modified,
+    is_modified_by_user, is_password_locked, keys_hold, password_holds,
 };
 use super::input::PlanInput;
-use super::{Mode, Op, Step, StepReason};
+use super::{Mode, Op, Step, StepReason, unremoved};
 use crate::model::observation::{Maker, ObservedAccount, ObservedGroup};
 use crate::model::users::{Account, PasswordHash, SshKey, Users, attributes_field, group_field, user_field};
 use crate::model::{HostSpec, Observation, UserName};
@@ -29,8 +29,8 @@ impl<'a> PlanInput<'a> {
             && old.is_some_and(|old| never_applied(self.from, name, old, &self.facts.observed))
         {
             match new {
-                // There is nothing to take back, but the keys and the password of `core`, which were always applied.
-                None if !name.is_core() => return None,
+                // There is nothing to take back, but keys and password: those of a config are known, whoever set them.
+                None if !name.is_core() && !self.has_secrets_of(name) => return None,
                 // It waited for the account.
                 Some(new) if old == Some(new) && (name.is_core() || !new.is_made(name)) => {
                     return self.facts.observed.accounts.get(name.as_str()).map(|_| StepReason::Added);
@@ -40,6 +40,18 @@ impl<'a> PlanInput<'a> {
             }
         }
         self.reason(old, new)
+    }
+
+    /// Returns true if an account has keys or the password of its old entry.
+    fn has_secrets_of(&self, name: &UserName) -> bool {
+        let found = self.facts.observed.accounts.get(name.as_str());
+        let Some((old, found)) = self.from.users.accounts.get(name).zip(found) else { return false };
+        let has_password = old
+            .password
+            .as_ref()
+            .filter(|hash| !hash.is_locked())
+            .is_some_and(|hash| found.password.as_ref() == Some(hash) || hides_password(hash, found));
+        has_password || (!old.keys.is_empty() && has_keys_of(&old.keys, found))
     }
 
     /// Returns true if both configs have the same entry of an account, and it was applied.
@@ -117,7 +129,9 @@ impl<'a> PlanInput<'a> {
 }
 
 fn never_applied(spec: &HostSpec, name: &UserName, old: &Account, observed: &Observation) -> bool {
-    let untold = spec.never_applied.is_none() && !name.is_core();
+    // One that the agent made had its entry applied.
+    let is_own = observed.accounts.get(name.as_str()).is_some_and(|found| found.maker == Maker::Agent);
+    let untold = spec.never_applied.is_none() && !name.is_core() && !is_own;
     (untold && !account_holds(name, old, observed)) || spec.is_never_applied(&user_field(name.as_str()))
 }
 
@@ -219,6 +233,7 @@ pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
         };
         steps.extend(ops.into_iter().map(|op| Step { op, because }));
     }
+    steps.extend(unremoved::steps(input, &steps));
     for name in names(input, |spec| spec.users.groups.keys()) {
         let Some(because) = input.changed_group(name) else { continue };
         let desired = input.to.users.groups.get(name).is_some_and(|group| group.should_exist);
@@ -256,22 +271,39 @@ fn secrets(
     let keys = match (new.and_then(|new| new.desired_keys(name)), old_keys) {
         (Some(desired), _) => !keys_hold(desired, found),
         (None, Some(_)) if name.is_core() || found.maker == Maker::Agent => !keys_hold(&[], found),
-        (None, Some(old)) => found.has_original || are_keys_of(old, found),
+        (None, Some(old)) => found.has_original || has_keys_of(old, found),
+        // One that is opened again has the keys of its entry alone.
+        (None, None) if found.maker == Maker::Agent && old.is_none_or(|old| !old.should_exist) => {
+            new.is_some() && !keys_hold(&[], found)
+        }
         (None, None) => false,
     };
-    let password =
-        match (new.and_then(|new| new.password.as_ref()), old.and_then(|old| old.password.as_ref())) {
-            (Some(desired), old) if is_locked_by_hand(old, found) && old == Some(desired) => false,
-            (Some(desired), _) => !password_holds(desired, found),
-            (None, Some(_)) if name.is_core() || found.maker == Maker::Agent => !is_password_locked(found),
-            (None, old @ Some(_)) if found.has_original => {
-                found.password.is_some() && !is_locked_by_hand(old, found)
-            }
-            (None, Some(old)) => !is_password_locked(found) && password_holds(old, found),
-            (None, None) => false,
-        };
+    let password = is_password_set(
+        name,
+        (old.and_then(|old| old.password.as_ref()), new.and_then(|new| new.password.as_ref())),
+        found,
+    );
     let keys = keys.then(|| Op::SetSshKeys { user: name.clone() });
     keys.into_iter().chain(password.then(|| Op::SetPassword { user: name.clone() })).collect()
+}
+
+/// Returns true if the password of an account that exists has to be set. An administrator's lock stays, but the hash of a config that
+/// leaves does not stay behind it.
+fn is_password_set(
+    name: &UserName,
+    (old, new): (Option<&PasswordHash>, Option<&PasswordHash>),
+    found: &ObservedAccount,
+) -> bool {
+    let is_hidden = old.is_some_and(|old| hides_password(old, found));
+    match (new, old) {
+        (Some(desired), old) if is_locked_by_hand(old, found) && old == Some(desired) => false,
+        (Some(desired), _) => !password_holds(desired, found) || (is_hidden && desired.is_locked()),
+        (None, Some(_)) if is_hidden => true,
+        (None, Some(_)) if name.is_core() || found.maker == Maker::Agent => !is_password_locked(found),
+        (None, Some(_)) if found.has_original => found.password.is_some() && !is_locked_by_hand(old, found),
+        (None, Some(old)) => !is_password_locked(found) && password_holds(old, found),
+        (None, None) => false,
+    }
 }
 
 /// Returns the steps of keys and password that the user of an account changed himself: an update must not wait for him. That a

@@ -9,11 +9,13 @@ use super::compare::found_word;
 use super::differences::{Difference, DifferenceKind};
 use super::input::PlanInput;
 use super::{BatchOp, FileOp, Op, Step, files};
+use crate::model::obstacles::Obstacle;
 use crate::model::paths::LinkTarget;
 use crate::model::{HostSpec, LinkSpec, ManagedPath, ObservedFile, PathSpec};
 
 /// A warning of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Warning {
     /// The field, as in the MachineConfig.
     pub field: String,
@@ -108,6 +110,13 @@ pub(super) fn others(input: &PlanInput<'_>) -> Vec<Warning> {
     let old = input.from.entries();
     let stays = old.keys().filter(|path| input.is_others(path));
     let warning = |path: &ManagedPath| {
+        if let Some((directory, how)) = input.stays_behind(path) {
+            let how = how.as_str();
+            let message = format!(
+                "{directory} above it is {how}: what is behind it stays, and nothing there is touched"
+            );
+            return of_lost(input.from, path, &message);
+        }
         let found = found_word(input.found(path));
         of_lost(
             input.from,
@@ -116,6 +125,48 @@ pub(super) fn others(input: &PlanInput<'_>) -> Vec<Warning> {
         )
     };
     stays.map(warning).collect()
+}
+
+/// Returns the warnings about what a replaced path has and no undo brings back.
+pub(super) fn not_kept(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Warning> {
+    let paths: BTreeSet<ManagedPath> = steps.iter().filter_map(|step| step.op.path()).collect();
+    let lost = input.facts.obstacles.not_kept.iter().filter(|(path, _)| paths.contains(*path));
+    let warning = |(path, lost): (&ManagedPath, &String)| {
+        let spec = if input.to.managed().contains(path) { input.to } else { input.from };
+        let is_link = matches!(input.found(path), ObservedFile::Symlink { .. });
+        let found = if is_link { "link" } else { "file" };
+        let next = "look at it before the update (stat, getfattr -dh -m -, lsattr)";
+        of_lost(spec, path, &format!("this update replaces the {found} of this host: {lost}; {next}"))
+    };
+    lost.map(warning).collect()
+}
+
+/// Returns the warnings about directories that leave the config and stay on the host.
+pub(super) fn kept(input: &PlanInput<'_>) -> Vec<Warning> {
+    let stays = input.from.directories.keys().filter(|path| input.is_kept(path));
+    let stays = stays.filter(|path| input.take_away(path).is_some());
+    let message =
+        "the directory holds what no config brought, and stays; remove it by hand if nothing needs it";
+    stays.map(|path| of_lost(input.from, path, message)).collect()
+}
+
+/// Returns the warnings about keys that leave the config and can't be removed.
+pub(super) fn keys_that_stay(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Warning> {
+    let leaves = |user: &str| {
+        steps.iter().any(|step| matches!(step.op, Op::SetSshKeys { .. }) && step.op.target() == user)
+    };
+    let stay = input.facts.obstacles.leaving_keys.iter().filter(|(user, _)| leaves(user));
+    let warning = |(user, obstacle): (&String, &Obstacle)| Warning {
+        field: format!("passwd.users {user:?} sshAuthorizedKeys"),
+        message: format!("the keys stay and open the account: {obstacle}"),
+    };
+    stay.map(warning).collect()
+}
+
+/// Returns the warnings about accounts and groups that leave the config and were renamed or made again.
+pub(super) fn strangers(input: &PlanInput<'_>) -> Vec<Warning> {
+    let found = input.facts.accounts.strangers.iter();
+    found.map(|(field, message)| Warning { field: field.clone(), message: message.clone() }).collect()
 }
 
 /// Returns the warnings about databases of accounts that leave with the old config and stay, as nothing else has the accounts.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{LoopState, MAX_REASON_LENGTH, NodeState, reason};
 use crate::model::NotApplied;
+use crate::model::text::listed;
 use crate::plan::{Batch, Drain, Plan, PostActions, ServiceVerb, Undo};
 use crate::update::{Fault, Phase, Record};
 
@@ -177,7 +178,7 @@ pub(super) fn conditions(
     list.push(condition("Updated", updated, "Updated", &format!("the node is {state:?}")));
     list.push(match fault {
         Some(fault) => condition("NodeDegraded", Status::True, &fault.reason, &reason(fault)),
-        None => condition("NodeDegraded", Status::False, "NodeDegraded", "nothing is wrong"),
+        None => condition("NodeDegraded", Status::False, "NodeDegraded", "no fault"),
     });
     list.push(fields_not_applied(&health.not_applied_now(record)));
     list
@@ -189,8 +190,7 @@ fn fields_not_applied(list: &[NotApplied]) -> Condition {
     let Some(first) = list.first() else {
         return condition(kind, Status::False, kind, "every field of the config is applied");
     };
-    let named = list.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    let message: String = named.chars().take(MAX_REASON_LENGTH).collect();
+    let message = listed(list, MAX_REASON_LENGTH);
     condition(kind, Status::True, first.because.condition_reason(), &message)
 }
 

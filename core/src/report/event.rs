@@ -52,6 +52,11 @@ pub enum Event {
         /// The awaited object.
         cause: String,
     },
+    /// The node is drained, and pods are left on it.
+    PodsNotEvicted {
+        /// Which, and why.
+        pods: String,
+    },
     /// The node takes workload again.
     Uncordon {
         /// The config that it runs.
@@ -137,6 +142,7 @@ impl Event {
             Self::Cordon => "Cordon",
             Self::Drain | Self::DrainSkipped => "Drain",
             Self::FailedToDrain { .. } => "FailedToDrain",
+            Self::PodsNotEvicted { .. } => "PodsNotEvicted",
             Self::Uncordon { .. } => "Uncordon",
             Self::FailedToUncordon { .. } => "FailedToUncordon",
             Self::Service { action } => match action.action {
@@ -161,6 +167,7 @@ impl Event {
             | Self::PreflightDrift { .. }
             | Self::Drift { .. }
             | Self::FailedToDrain { .. }
+            | Self::PodsNotEvicted { .. }
             | Self::FailedToUncordon { .. }
             | Self::FailedService { .. }
             | Self::FailedFinalization { .. } => Severity::Warning,
@@ -187,6 +194,7 @@ impl Event {
             | Self::FailedToUncordon { cause }
             | Self::FailedFinalization { cause } => cause.clone(),
             Self::OsUpdateStarted { changes } => changes.clone(),
+            Self::PodsNotEvicted { pods } => pods.clone(),
             Self::OsUpdateStaged { image: Some(image) } => format!("Changes to OS staged: {image}"),
             Self::OsUpdateStaged { image: None } => "Changes to OS staged".to_owned(),
             Self::Cordon => "Cordoned node to apply update".to_owned(),

@@ -3,9 +3,11 @@
 //! Pure: imports `model`, `plan` and `update`. [`report`] is the only place that turns a phase into a state, a
 //! reason and conditions; the control plane publishes its result unchanged.
 
+mod causes;
 mod conditions;
 mod event;
 mod fault_times;
+mod held;
 mod irreconcilable;
 mod project;
 mod unknown;
@@ -19,16 +21,21 @@ use crate::update::{Fault, Record};
 
 pub use conditions::{CONDITIONS, Condition, ConditionGroup, NOT_YET, Status, not_yet};
 pub use event::{Event, Severity};
-pub use fault_times::FaultTimes;
+pub use fault_times::{FaultTimes, NoticedFault};
+pub use held::HeldUpdate;
 pub use irreconcilable::{IrreconcilableChange, irreconcilable_changes};
 pub use project::report;
 pub use unknown::config_difference;
+
+/// Reason of a drift.
+pub const DRIFT: &str = "ConfigDrift";
 
 /// The cut of the reason, as MCD's: the annotation is read by people in a terminal.
 pub const MAX_REASON_LENGTH: usize = 2000;
 
 /// The node's state, as in its annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum NodeState {
     /// It is as desired.
     Done,
@@ -42,6 +49,7 @@ pub enum NodeState {
 
 /// Progress of the work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Progress {
     /// The step under way, from 1.
     pub step: usize,
@@ -57,6 +65,7 @@ pub struct Progress {
 
 /// Status of a prefetch of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PrefetchStatus {
     /// The image, as it was requested.
@@ -76,6 +85,7 @@ pub struct PrefetchStatus {
 
 /// State of a prefetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum PrefetchState {
     /// It begins when the node has nothing else to do.
     Waiting,
@@ -96,6 +106,7 @@ impl PrefetchStatus {
 
 /// Cause of an unreachable control plane, or of a report that can't be published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LinkDown {
     /// A bounded word.
     pub reason: String,
@@ -105,6 +116,15 @@ pub struct LinkDown {
     pub next: String,
     /// Since when, RFC 3339.
     pub since: String,
+}
+
+/// Cause of a desired target that was never read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unread {
+    /// The awaited object, and the cause of its delay if known.
+    Awaited(String),
+    /// The access is wrong.
+    Refused(Fault),
 }
 
 /// The state of the loop beside the record.
@@ -120,20 +140,28 @@ pub struct LoopState {
     pub drift: Vec<Difference>,
     /// Fields of the current target that this host does not get.
     pub not_applied: Vec<NotApplied>,
-    /// Fault of the input or the agent's surroundings, when no update is open.
+    /// Fault of the desired target as it is given now: it is not valid. The last valid one stays, and no update to it begins.
+    pub refused: Option<Fault>,
+    /// Fault of the other inputs or of the agent's surroundings, when no update is open.
     pub fault: Option<Fault>,
-    /// Since when.
-    pub fault_since: Option<Timestamp>,
-    /// True if it began after the fault of the record, whatever the clock was set to meanwhile.
-    pub is_fault_newest: bool,
-    /// Since when something on the host is not as committed, or a duty is not done.
-    pub beside_since: Option<Timestamp>,
+    /// The target as it is named now, if its name can be read and it is refused.
+    pub refused_target: Option<Target>,
+    /// Open faults with the time of their begin, in the order in which they were noticed.
+    pub noticed: Vec<NoticedFault>,
     /// Progress of the current step.
     pub progress: Option<Progress>,
+    /// Time at which the agent looks again by itself; `None` where it waits for an event alone.
+    pub next_try: Option<Timestamp>,
+    /// Work for the desired target before it has a record.
+    pub doing: Option<String>,
+    /// Begin of that work.
+    pub doing_since: Option<Timestamp>,
     /// The request that the control plane has not answered yet: the drain, or the end of it.
     pub waiting: Option<String>,
     /// Object that the control plane has to provide before an update can begin: a MachineConfig that is not there yet.
     pub awaited: Option<String>,
+    /// Set if nobody knows yet whether something is desired.
+    pub unread: Option<Unread>,
     /// Set if the control plane can't be reached.
     pub link_down: Option<LinkDown>,
     /// Set if the report can't be published: the control plane has an earlier one.
@@ -148,6 +176,12 @@ pub struct LoopState {
     pub settings: Option<Fault>,
     /// Keys of the settings file that have no effect.
     pub unknown_settings: Vec<NotApplied>,
+    /// Fault of the disruption policy as it is given now; an update waits for it when it begins.
+    pub policy: Option<Fault>,
+    /// Fault of the file of the proxies; a pull waits for it.
+    pub proxies: Option<Fault>,
+    /// Lines of the file of the proxies that have no effect.
+    pub unknown_proxies: Vec<NotApplied>,
     /// Fault of the host after a seed that was cut short.
     pub unrestored: Option<Fault>,
     /// Fault of the watch of the source of targets, which is then polled.
@@ -169,13 +203,29 @@ impl LoopState {
     /// Returns the fields that the host does not get: of the update under way, else of the current config; and of the settings.
     fn not_applied_now(&self, record: Option<&Record>) -> Vec<NotApplied> {
         let of_config = record.map_or(&*self.not_applied, |record| record.plan.not_applied());
-        [of_config, &self.unknown_settings].concat()
+        [of_config, &self.unknown_settings, &self.unknown_proxies].concat()
     }
 
-    /// Returns the first fault that no update waits for.
-    fn duty(&self) -> Option<&Fault> {
-        let beside = [&self.duty, &self.settings, &self.unrestored, &self.unwatched, &self.unwatched_source];
-        beside.into_iter().flatten().next()
+    /// Returns the fault of a node that can't find out what is desired.
+    fn access_fault(&self) -> Option<&Fault> {
+        match &self.unread {
+            Some(Unread::Refused(fault)) => Some(fault),
+            Some(Unread::Awaited(_)) | None => None,
+        }
+    }
+
+    /// Returns the faults that no update under way waits for.
+    fn beside(&self) -> impl Iterator<Item = &Fault> {
+        let beside = [
+            &self.duty,
+            &self.settings,
+            &self.policy,
+            &self.proxies,
+            &self.unrestored,
+            &self.unwatched,
+            &self.unwatched_source,
+        ];
+        beside.into_iter().flatten()
     }
 }
 
@@ -206,13 +256,28 @@ pub struct NodeReport {
     pub phase: String,
     /// The update's id.
     pub update: Option<String>,
-    /// Fault of the node.
+    /// Fault of the node: the worst open one.
     pub fault: Option<Fault>,
+    /// All open faults, the worst first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Fault>,
+    /// The update that failed and is held; only `status` reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldUpdate>,
     /// Progress of the current step.
     pub progress: Option<Progress>,
+    /// Work for the desired target before there is an update.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doing: Option<String>,
+    /// Begin of that work, RFC 3339; only `status` reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doing_since: Option<String>,
     /// The awaited object: a drain, an uncordon, or an object of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
+    /// Time of the next try by itself after a fault, RFC 3339; only `status` reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try: Option<String>,
     /// Set if the control plane can't be reached; only `status` reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_down: Option<LinkDown>,
@@ -222,7 +287,7 @@ pub struct NodeReport {
     /// The cluster's trust that is on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<TrustSynced>,
-    /// Fault of a reconciler. If there is no other fault it is the node's fault, too.
+    /// The worst fault that no update waits for. It is the node's fault, too, where no other one is worse.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty: Option<Fault>,
     /// The image that is to be on the node before it is desired.

@@ -1,24 +1,29 @@
 //! The projection: the recorded state, and the loop's state beside it, as one report.
 
+use super::causes::{causes, is_ended, is_of_earlier_target};
 use super::conditions;
-use super::{LoopState, NodeReport, NodeState, reason};
-use crate::model::{FaultClass, Timestamp};
-use crate::plan::listing::listed;
-use crate::update::resume::held;
+use super::{HeldUpdate, LoopState, NodeReport, NodeState, Unread, reason};
+use crate::model::FaultClass;
 use crate::update::{Fault, Record};
 
 /// Projects the recorded state.
 pub fn report(record: Option<&Record>, health: &LoopState) -> NodeReport {
-    let (fault, faulted) = newest(record, health).unzip();
-    let own = fault.or_else(|| drift_fault(record, health));
-    let duty = health.duty().cloned();
-    let fault = own.clone().or_else(|| duty.clone());
+    let causes = causes(record, health);
+    let first =
+        |is_beside| causes.iter().find(|cause| cause.is_beside == is_beside).map(|cause| &cause.fault);
+    let [own, duty] = [false, true].map(first);
+    let headline = causes.first();
+    let fault = headline.map(|cause| cause.fault.clone());
     let state = state(record, health, fault.as_ref());
-    let beside = || fault.as_ref().and(health.beside_since);
-    let since =
-        faulted.flatten().or_else(beside).unwrap_or(record.map_or(health.since, |record| record.since));
+    let entered = record.filter(|record| !is_of_earlier_target(record, health));
+    let since = match headline {
+        // One without a time has just been found, by a process that can't know its begin.
+        Some(cause) => cause.since.unwrap_or_default(),
+        None => entered.map_or(health.since, |record| record.since),
+    };
     let committed = health.current.as_ref();
-    let desired = health.desired.as_ref().or(record.map(|record| &record.to));
+    let named = health.refused_target.as_ref().filter(|_| health.refused.is_some());
+    let desired = named.or(health.desired.as_ref()).or(record.map(|record| &record.to));
     NodeReport {
         schema_version: 1,
         node: health.node.clone(),
@@ -33,41 +38,43 @@ pub fn report(record: Option<&Record>, health: &LoopState) -> NodeReport {
             .is_some_and(|(desired, current)| desired.is_renewal_of(current)),
         phase: phase(record).to_owned(),
         update: record.map(|record| record.id.to_string()),
-        conditions: conditions::conditions(record, health, [own.as_ref(), fault.as_ref()], state),
+        conditions: conditions::conditions(record, health, [own, fault.as_ref()], state),
         progress: record.and(health.progress.clone()),
+        doing: health.doing.clone(),
+        doing_since: health.doing.as_ref().and(health.doing_since).map(|since| since.to_string()),
         trust: health.trust.clone(),
-        duty,
+        duty: duty.cloned(),
         prefetch: health.prefetch.clone(),
         not_applied: health.not_applied_now(record),
         irreconcilable_changes: health.irreconcilable_changes.clone(),
         waiting: waiting(record, health),
+        next_try: fault.as_ref().and(health.next_try).map(|at| at.to_string()),
         link_down: health.link_down.clone(),
         unpublished: health.unpublished.clone(),
+        held: HeldUpdate::of_record(entered, true),
         fault,
+        faults: causes.iter().map(|cause| cause.fault.clone()).collect(),
         since: since.to_string(),
     }
 }
 
 fn waiting(record: Option<&Record>, health: &LoopState) -> Option<String> {
     let open = || record.and_then(|record| record.waiting.clone());
-    health.waiting.clone().or_else(open).or_else(|| health.awaited.clone())
+    let unread = || match &health.unread {
+        Some(Unread::Awaited(what)) => Some(what.clone()),
+        Some(Unread::Refused(_)) | None => None,
+    };
+    health.waiting.clone().or_else(open).or_else(|| health.awaited.clone()).or_else(unread)
 }
 
-/// Returns the newest fault, and its time if known.
-fn newest(record: Option<&Record>, health: &LoopState) -> Option<(Fault, Option<Timestamp>)> {
-    let of_record = record.and_then(|record| Some((record.fault.clone()?, record.faulted)));
-    let of_health = health.fault.clone().map(|fault| (fault, health.fault_since));
-    let is_newest = health.is_fault_newest;
-    match (of_record, of_health) {
-        (Some(record), Some(health)) => Some(if is_newest { health } else { record }),
-        (record, health) => record.or(health),
-    }
-}
+/// Name of the phase of a reboot.
+const REBOOTING: &str = "Rebooting";
 
-/// An update that is undone, or held as it came up, is not being worked on.
 fn phase(record: Option<&Record>) -> &'static str {
     match record {
-        Some(record) if !record.is_undone() && !held(record) => record.phase.name(),
+        // Only the reboot is open, and a block or a person delays it.
+        Some(record) if record.waiting.is_some() && record.awaits_reboot() => REBOOTING,
+        Some(record) if !is_ended(record) => record.phase.name(),
         Some(_) | None => "Idle",
     }
 }
@@ -79,23 +86,15 @@ fn state(record: Option<&Record>, health: &LoopState, fault: Option<&Fault>) -> 
         None if record.is_some() => NodeState::Working,
         // A node that is still to be uncordoned is not done.
         None if health.waiting.is_none()
+            && health.doing.is_none()
+            && health.unread.is_none()
             && health.current.is_some()
+            // A target that was taken away is awaited.
+            && (health.awaited.is_none() || health.desired.is_some())
             && (health.desired.is_none() || health.desired == health.current) =>
         {
             NodeState::Done
         }
         None => NodeState::Working,
     }
-}
-
-fn drift_fault(record: Option<&Record>, health: &LoopState) -> Option<Fault> {
-    if record.is_some() || health.drift.is_empty() {
-        return None;
-    }
-    Some(Fault {
-        class: FaultClass::Degraded,
-        reason: "ConfigDrift".to_owned(),
-        message: format!("the host differs from its config: {}", listed(&health.drift)),
-        next: "See `machine-config-agent verify`; take the change back, or change the target.".to_owned(),
-    })
 }

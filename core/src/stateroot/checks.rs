@@ -19,6 +19,7 @@ pub struct HostTraits {
 
 /// One reason why a seed is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Refusal {
     /// The difference.
     pub field: &'static str,

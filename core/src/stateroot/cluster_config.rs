@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::SEED_DIRECTORY;
 use super::secret::{in_contents, in_name};
-use crate::model::{ImageRef, yaml};
+use crate::model::document::{self, Document, Kind};
+use crate::model::{ImageRef, MachineConfig, ModelError, yaml};
 
 /// Name, network, pull secret of the cluster.
 pub const INSTALL_CONFIG: &str = "install-config.yaml";
@@ -138,15 +139,9 @@ impl ConfigFiles {
                 );
                 continue;
             }
-            let documents = text.split("\n---").map(|part| part.trim_start_matches("---"));
-            for document in documents.filter(|document| !document.trim().is_empty()) {
-                let Some(object) = file.tree(document) else { continue };
-                if ["apiVersion", "kind"].iter().any(|key| !object.get(*key).is_some_and(Value::is_string)) {
-                    file.add(
-                        "a document has no apiVersion or no kind",
-                        "Write one Kubernetes object a document.",
-                    );
-                }
+            match document::documents(text.as_bytes(), &name) {
+                Ok(documents) => documents.into_iter().for_each(|document| file.check_object(document)),
+                Err(error) => file.add(&error.without_object(), "Correct it."),
             }
         }
     }
@@ -177,6 +172,26 @@ impl File<'_> {
             self.add("the directory has no such file", next);
         }
         self.tree(text?)
+    }
+
+    /// Checks a manifest; a MachineConfig is read as its node will.
+    fn check_object(&mut self, document: Document) {
+        let object: Value = serde_json::from_str(document.json()).unwrap_or_default();
+        if ["apiVersion", "kind"].iter().any(|key| !object.get(*key).is_some_and(Value::is_string)) {
+            self.add("a document has no apiVersion or no kind", "Write one Kubernetes object a document.");
+            return;
+        }
+        if document.kind() != Kind::MACHINE_CONFIG.kind {
+            return;
+        }
+        let title = document.title();
+        let read = MachineConfig::of_document(document).and_then(|config| config.refuse_unknown(&title));
+        for fault in read.as_ref().err().into_iter().flat_map(ModelError::faults) {
+            self.add(
+                &format!("{title}: {}", fault.without_object()),
+                "Correct it: its nodes would refuse it.",
+            );
+        }
     }
 
     fn tree(&mut self, text: &str) -> Option<Value> {
@@ -287,6 +302,43 @@ mod tests {
 
     fn seed() -> ImageRef {
         ImageRef::parse(&format!("registry.test/seed@sha256:{}", "0".repeat(64))).unwrap()
+    }
+
+    /// A MachineConfig of the seed meets its first reader on the node; here it has the same one.
+    #[test]
+    fn machineconfigs_among_the_manifests_are_read_as_nodes_read_them() {
+        let head =
+            "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata: {name: 50-a}\n";
+        let file = |mode: &str| {
+            format!(
+                "spec: {{config: {{ignition: {{version: 3.4.0}}, storage: {{files: [{{path: /etc/a, {mode}}}]}}}}}}\n"
+            )
+        };
+        for (text, cause) in [
+            (format!("{head}{}", file("mode: 420")), None),
+            (format!("--- # a comment\n{head}{}", file("mode: 420")), None),
+            (format!("{head}{}", file("mode: 644")), Some("octal")),
+            (
+                format!("{head}{}---\n{head}spec: {{kernelType: fast}}\n", file("mode: 420")),
+                Some("kernelType"),
+            ),
+            (format!("{head}{}", file("mod: 420")), Some("mode?")),
+            ("a: [".to_owned(), Some("line")),
+            ("kind: ConfigMap\n".to_owned(), Some("apiVersion")),
+        ] {
+            let files = ConfigFiles {
+                manifests: BTreeMap::from([("a.yaml".to_owned(), Some(text.clone()))]),
+                named: vec![INSTALL_CONFIG.to_owned()],
+                ..good()
+            };
+            let found = files.check().err().unwrap_or_default();
+            let causes: Vec<&str> = found.iter().map(|problem| problem.cause.as_str()).collect();
+            let Some(cause) = cause else {
+                assert!(causes.is_empty(), "{text}: {causes:?}");
+                continue;
+            };
+            assert!(matches!(causes.as_slice(), [one] if one.contains(cause)), "{text}: {causes:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::model::{ImageRef, Karg};
 
 /// A stateroot of this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Stateroot {
     /// Its name.
@@ -20,6 +21,7 @@ pub struct Stateroot {
 
 /// A deployment of a stateroot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StaterootDeployment {
     /// Its id.

@@ -26,6 +26,7 @@ const MAX_TARGET_BYTES: usize = 400;
 
 /// The name under which a seed is pushed: a repository, and a tag if one is given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct SeedTarget(String);
 

@@ -15,6 +15,7 @@ const MAX_NAME_BYTES: usize = 128;
 
 /// The version of a seed, for instance `4.17.2`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct Version(String);
 
@@ -54,6 +55,7 @@ impl From<Version> for String {
 
 /// The name of a stateroot: a directory below `/ostree/deploy`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct StaterootName(String);
 

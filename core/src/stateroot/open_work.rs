@@ -6,6 +6,7 @@ use super::{Job, StaterootName, StaterootPhase, StaterootRecord, StaterootStep};
 
 /// Work that has not ended: it is under way, or was cut short.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OpenWork {
     /// The verb.

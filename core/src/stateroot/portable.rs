@@ -42,6 +42,7 @@ const MAX_REFUSALS: usize = 20;
 
 /// Reason for which a seed has a path, or has it not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Because {
     /// A file of a package that differs from the image's.

@@ -30,6 +30,7 @@ const MAX_LABEL_BYTES: usize = 256 * 1024;
 
 /// Layout of a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
     /// The files are in the root of an image that does not boot; the system is one of them.

@@ -28,6 +28,7 @@ const MAX_TRIAL_BOOTS: u32 = 5;
 
 /// Rules of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TrialRules {
     /// Time limit in seconds, from the start of the trial in one boot.
@@ -92,6 +93,7 @@ pub struct StaterootTrial {
 
 /// A note for the stateroot that boots again about the one that was left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Return {
     /// The version of this shape.

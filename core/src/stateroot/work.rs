@@ -30,6 +30,7 @@ pub enum StaterootPhase {
 
 /// Findings of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Findings {
     /// The images to have before the new system runs.

@@ -11,7 +11,7 @@ use super::reason;
 use crate::model::observation::Finalization;
 use crate::model::text::chain;
 use crate::model::{BootId, FaultClass, ImageRef, Target, Timestamp, UpdateId};
-use crate::plan::{Batch, Op, Plan, Step, Undo};
+use crate::plan::{Batch, Op, Plan, PostActions, Step, Undo};
 
 /// The newest version that this agent reads and writes. Older ones are read for ever; newer ones are refused.
 pub const SCHEMA: u32 = 2;
@@ -21,6 +21,7 @@ const FIRST_SCHEMA: u32 = 1;
 
 /// Fault and its place: kept in the record, so that "where did it break" is never lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fault {
     /// Consequence for the node.
     pub class: FaultClass,
@@ -106,6 +107,9 @@ pub struct Record {
     /// Boots of the old deployment because a shutdown interrupted the finalization.
     #[serde(rename = "cuts", default, skip_serializing_if = "is_none_yet")]
     pub interrupted_finalizations: u32,
+    /// Stagings that another program undid before the reboot.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub dropped: u32,
     /// Set if the node was drained for it.
     #[serde(default)]
     pub drained: bool,
@@ -154,6 +158,7 @@ impl Record {
             attempts: 0,
             failed_finalizations: 0,
             interrupted_finalizations: 0,
+            dropped: 0,
             drained: false,
             forced: false,
             provisioning: false,
@@ -242,6 +247,12 @@ impl Record {
     /// Returns true if everything that was done is undone.
     pub fn is_undone(&self) -> bool {
         matches!(self.phase, Phase::RollingBack { next } if next >= self.undo.len())
+    }
+
+    /// Returns true if all is applied, and the reboot was not requested yet.
+    pub fn awaits_reboot(&self) -> bool {
+        let is_applied = matches!(self.phase, Phase::Applying { next } if self.plan.batch(next).is_none());
+        is_applied && matches!(self.plan.after(), PostActions::Reboot { .. })
     }
 
     /// Returns whether the update stages a deployment, and the image that it should boot.
@@ -363,12 +374,13 @@ mod tests {
     use Older::{Ignores, Knows, MustNot};
 
     /// Each field of the record. A new one is given its row here first; [`Record::needed_schema`] follows.
-    const FIELDS: [(&str, Older); 28] = [
+    const FIELDS: [(&str, Older); 29] = [
         ("attempts", Knows),
         ("boot_id", Knows),
         ("cuts", Ignores("counts boots of the old deployment anew")),
         ("drained", Knows),
         ("draining", Ignores("a wait for the drain begins anew")),
+        ("dropped", Ignores("counts dropped deployments anew")),
         ("durations", Knows),
         ("fallbacks", Ignores("counts the reboots of a fallback anew")),
         ("fault", Knows),
@@ -405,7 +417,7 @@ mod tests {
         record.trial = Some(Trial { boot_id: record.boot_id.clone(), since: 1 });
         (record.staging, record.draining) = (Some(begun.clone()), Some(begun));
         (record.fallbacks, record.failed_finalizations, record.interrupted_finalizations) = (1, 1, 1);
-        (record.forced, record.provisioning) = (true, true);
+        (record.forced, record.provisioning, record.dropped) = (true, true, 1);
         record
     }
 

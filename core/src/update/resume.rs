@@ -26,7 +26,7 @@
 use super::phase::{Phase, Transition};
 use super::record::{Fault, Record, StagedOs};
 use crate::model::node_settings::{HealthRules, RollBack};
-use crate::model::observation::{BootCount, Finalization};
+use crate::model::observation::{BootCount, Finalization, Staged};
 use crate::model::{FaultClass, Observation, Target, UnitName};
 use crate::plan::differences::Difference;
 use crate::plan::listing::listed;
@@ -43,6 +43,13 @@ pub const WRONG_BOOTS: u32 = 2;
 /// Five: a power cut has no cause on the node and passes, so it does not count as a wrong boot. A machine whose every
 /// shutdown is cut short (a watchdog, a host that gives its guests no time) would reboot for ever.
 pub const OLD_BOOTS: u32 = 5;
+
+/// Stagings of a deployment that another program drops. Three: a person does it once, and a program that always does needs a
+/// person.
+pub const RESTAGINGS: u32 = 3;
+
+/// The fault of a deployment that is not on the host any more.
+pub const DEPLOYMENT_GONE: &str = "DeploymentGone";
 
 /// The fault of a staged deployment that no shutdown finalized.
 pub const NOT_FINALIZED: &str = "DeploymentNotFinalized";
@@ -317,6 +324,38 @@ pub fn os_in_place(record: &Record, observed: &Observation) -> bool {
         }
     };
     image && held && Some(&booted.deployment) != record.origin.as_ref()
+}
+
+/// Returns true if neither the running deployment nor the next boot's is the update's own: another program has dropped the staged
+/// one (`rpm-ostree cleanup -p`, `ostree admin undeploy`), or put another in its place.
+pub fn is_dropped(record: &Record, observed: &Observation) -> bool {
+    let Some(booted) = observed.os.booted() else { return false };
+    let image = match record.staged_os() {
+        StagedOs::None => return false,
+        StagedOs::SameImage => booted.image.as_ref(),
+        StagedOs::Image(image) => Some(image),
+    };
+    let is_own = |next: &Staged| {
+        image.is_none_or(|image| next.image.as_ref().is_some_and(|next| next.digest() == image.digest()))
+    };
+    let next = observed.os.staged().or_else(|| observed.os.next());
+    !os_in_place(record, observed) && !next.is_some_and(is_own)
+}
+
+/// Returns the fault of a staged deployment that is dropped again and again; `None` while it is worth another staging.
+pub fn always_dropped(record: &Record) -> Option<Fault> {
+    let config = &record.to.config;
+    (record.dropped >= RESTAGINGS).then(|| Fault {
+        class: FaultClass::Degraded,
+        reason: DEPLOYMENT_GONE.to_owned(),
+        message: format!(
+            "the staged deployment of {config} was gone {} times before the reboot: another program drops it",
+            record.dropped + 1
+        ),
+        next: "Find the program (`journalctl -b -u rpm-ostreed`, `ostree admin status`) and stop it, then \
+               `systemctl reload machine-config-agent`."
+            .to_owned(),
+    })
 }
 
 /// Returns true if the node runs another deployment than the one in which the update began: its own, a half of it, or one that

@@ -114,6 +114,18 @@ fn fields_of_ignition() -> BTreeSet<String> {
     all
 }
 
+/// A version that the library learns has to be in the list above.
+#[test]
+fn no_later_ignition_is_known_than_the_listed_ones() {
+    let parse = |version: &str| {
+        ignition_config::Config::parse_str(&format!("{{\"ignition\": {{\"version\": \"{version}\"}}}}"))
+    };
+    assert!(parse("3.6.0").is_ok());
+    for version in ["3.7.0", "3.8.0", "4.0.0"] {
+        assert!(parse(version).is_err(), "{version} is read: add it to `fields_of_ignition`");
+    }
+}
+
 /// Returns true if a field has fields of its own.
 fn is_parent(field: &str, all: &BTreeSet<String>) -> bool {
     let below = |other: &String| other.strip_prefix(field).is_some_and(|rest| rest.starts_with(['.', '[']));

@@ -2,7 +2,7 @@
 
 use machine_config_core::model::{BootId, FaultClass, NotApplied, NotAppliedReason, Timestamp};
 use machine_config_core::report::{
-    CONDITIONS, LoopState, MAX_REASON_LENGTH, NodeReport, NodeState, Status, report,
+    CONDITIONS, LoopState, MAX_REASON_LENGTH, NodeReport, NodeState, Status, Unread, report,
 };
 use machine_config_core::update::{Fault, Record, Transition};
 
@@ -173,7 +173,15 @@ fn fields_not_applied_are_condition_and_part_of_report() {
     let updating = report(Some(&made.record()), &health);
     assert_eq!((updating.not_applied.len(), status(&updating, "FieldsNotApplied")), (0, Some(Status::False)));
     health.not_applied = (0..200).map(field).collect();
-    assert_eq!(message(&report(None, &health)).chars().count(), MAX_REASON_LENGTH);
+    let text = message(&report(None, &health));
+    assert!(text.chars().count() <= MAX_REASON_LENGTH, "{text}");
+    let (named, more) = text.rsplit_once("; and ").unwrap();
+    let more: usize = more.strip_suffix(" more").unwrap().parse().unwrap();
+    assert_eq!(
+        (named.matches("spec.field").count() + more, named.ends_with("; remove it")),
+        (200, true),
+        "{text}"
+    );
 }
 
 #[test]
@@ -244,6 +252,43 @@ fn done_requires_current_equals_desired() {
     {
         assert!(json.get(key).is_some(), "{key}");
     }
+}
+
+/// Issue 33: while a block of the reboot alone is open, the phase is that of the reboot.
+#[test]
+fn awaited_reboot_is_its_own_phase() {
+    let made = UpdateFixture::with_image();
+    let mut record = made.record();
+    record.phase = machine_config_core::update::Phase::Applying { next: record.plan.batches().len() };
+    record.since = Timestamp::from_micros(7_000_000);
+    assert_eq!(reported(Some(&record), &made).phase, "Applying");
+    record.waiting = Some("the reboot, which is blocked by a person".to_owned());
+    let blocked = reported(Some(&record), &made);
+    assert_eq!((blocked.state, blocked.phase.as_str()), (NodeState::Working, "Rebooting"));
+    assert_eq!(blocked.since, record.since.to_string());
+}
+
+/// Issue 33: a node that never read what is desired is not done, whatever is committed.
+#[test]
+fn node_that_never_read_its_target_is_not_done() {
+    let made = UpdateFixture::with_files();
+    let awaited = Unread::Awaited("the API server at https://api.test: refused".to_owned());
+    let mut health =
+        LoopState { current: Some(made.to.target()), unread: Some(awaited), ..LoopState::default() };
+    let waits = report(None, &health);
+    assert_eq!((waits.state, waits.fault.clone()), (NodeState::Working, None));
+    assert_eq!(waits.waiting.as_deref(), Some("the API server at https://api.test: refused"));
+    let fault = Fault {
+        class: FaultClass::Retry,
+        reason: "CredentialsUnusable".to_owned(),
+        message: "kubeconfig can't be used".to_owned(),
+        next: "Correct it.".to_owned(),
+    };
+    health.unread = Some(Unread::Refused(fault.clone()));
+    let refused = report(None, &health);
+    assert_eq!((refused.state, refused.fault.as_ref()), (NodeState::Degraded, Some(&fault)));
+    // An open update goes on.
+    assert_eq!(report(Some(&made.record()), &health).state, NodeState::Working);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use machine_config_core::model::observation::{
     EmbeddedConfig, Maker, ObservedFips, ObservedGroup, ObservedOs, ObservedUnit, UnitFilePreset,
     UnitFileState,
 };
+use machine_config_core::model::obstacles::{Obstacles, Space};
 use machine_config_core::model::units::Mask;
 use machine_config_core::model::users::PasswordHash;
 use machine_config_core::model::{
@@ -169,6 +170,52 @@ fn each_obstacle_refuses(
     }
 }
 
+/// No drain without a write: each step that writes needs space where it writes, and each plan needs it for the agent's state.
+fn missing_space_refuses(
+    planned: &Plan,
+    (from, to): (&HostSpec, &HostSpec),
+    facts: &Facts,
+    policy: &DisruptionPolicy,
+) {
+    const DEVICE: u64 = 7;
+    let refused = |step: &str, full: &dyn Fn(&mut Obstacles)| {
+        let mut facts = facts.clone();
+        let space = Space { directory: "/full".to_owned(), bytes: 0, inodes: Some(0), block: 4096 };
+        facts.obstacles.spaces.insert(DEVICE, space);
+        full(&mut facts.obstacles);
+        let refused = plan(from, to, &facts, policy).expect_err(step);
+        assert!(refused.is_of_host && refused.reasons.len() == 1, "{step}: {refused}");
+        assert!(refused.to_string().contains("the file system of /full"), "{step}: {refused}");
+    };
+    let right = in_sync(to, &facts.observed).paths;
+    for step in planned.steps() {
+        let name = step.to_string();
+        match (step.op.in_batch(), step.op.path()) {
+            (BatchOp::File(FileOp::Write | FileOp::Directory | FileOp::Link), Some(path)) => {
+                if !right.contains(&path) {
+                    refused(&name, &|found| {
+                        found.devices.insert(path.clone(), DEVICE);
+                    });
+                }
+            }
+            (BatchOp::User(UserOp::SshKeys, user), _) => {
+                // Keys that leave take none.
+                if to.users.accounts.contains_key(user) {
+                    let home = user.to_string();
+                    refused(&name, &|found| {
+                        found.accounts.homes.insert(home.clone(), DEVICE);
+                    });
+                }
+            }
+            (BatchOp::User(..) | BatchOp::Account(..), _) => {
+                refused(&name, &|found| found.accounts.databases = Some((DEVICE, 4096)));
+            }
+            (BatchOp::File(_) | BatchOp::Link(..) | BatchOp::Os(_) | BatchOp::Service(_), _) => {}
+        }
+        refused(&name, &|found| found.state = Some(DEVICE));
+    }
+}
+
 /// A fact of a unit.
 fn unit_fact(facts: &mut Facts, words: &[&str]) {
     let enabled = match words[2] {
@@ -246,6 +293,7 @@ fn run(text: &str) -> String {
     match plan(&from, &to, &facts, &policy) {
         Ok(plan) => {
             each_obstacle_refuses(&plan, (&from, &to), &facts, &policy);
+            missing_space_refuses(&plan, (&from, &to), &facts, &policy);
             golden += &explain::text(&plan);
             for undo in plan.undo(usize::MAX) {
                 match undo {

@@ -346,6 +346,7 @@ impl ModelHost {
             os: ObservedOs::Deployments { booted, staged: None, next: None },
             kargs: self.kargs.clone(),
             files,
+            access_lists: BTreeSet::new(),
             hard_links: self
                 .stored
                 .iter()
@@ -360,6 +361,7 @@ impl ModelHost {
             storage: BTreeSet::new(),
             stray_links: BTreeMap::new(),
             accounts: self.accounts.clone(),
+            stray_keys: Vec::new(),
             groups: self.groups.clone(),
             user_ids: ids,
             group_ids,
@@ -401,6 +403,8 @@ impl ModelHost {
             occupied: self.occupied(from),
             made: BTreeSet::new(),
             spare: BTreeSet::new(),
+            holding: BTreeSet::new(),
+            displaced: BTreeMap::new(),
             own_masks: BTreeSet::new(),
             not_files: BTreeSet::new(),
             restored: BTreeSet::new(),
@@ -600,6 +604,9 @@ pub fn account(name: &str, id: u32, maker: Maker) -> ObservedAccount {
         maker,
         is_expired: false,
         has_original: false,
+        given_keys: BTreeSet::new(),
+        unremoved_keys: BTreeSet::new(),
+        unremovable: None,
     }
 }
 

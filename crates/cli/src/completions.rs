@@ -3,6 +3,8 @@
 use clap::Command;
 use clap_complete::Shell;
 
+use crate::bash;
+
 /// Flags of `completions`.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -15,6 +17,9 @@ pub struct Arguments {
 /// Returns the script.
 #[must_use]
 pub fn script(arguments: &Arguments, mut command: Command) -> String {
+    if arguments.shell == Shell::Bash {
+        return bash::script(command);
+    }
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, name, &mut script);

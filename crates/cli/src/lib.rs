@@ -1,9 +1,12 @@
-//! Shared by the command lines of the agent and of the controller: both refuse alike, and both print the completions and the manual pages
-//! of their parsers.
+//! Shared by the command lines of the agent and of the controller: both refuse alike, both print the completions and the manual pages of
+//! their parsers, and their texts have one form on a terminal.
 
+mod bash;
 pub mod completions;
+pub mod exit;
 pub mod man;
 mod refusal;
+pub mod screen;
 
 use clap::ArgMatches;
 

@@ -6,8 +6,13 @@ use std::path::PathBuf;
 use clap::Command;
 use clap_mangen::Man;
 
+use crate::exit::Exit;
+
 /// The section of the pages: commands of an administrator.
 const SECTION: &str = "8";
+
+/// Its name.
+const MANUAL: &str = "System Administration";
 
 /// The heads of the examples in a help text.
 const EXAMPLES: [&str; 2] = ["Examples:\n", "Example:\n"];
@@ -40,13 +45,13 @@ pub enum Error {
 /// # Errors
 ///
 /// Without such a verb, and if a page can't be written.
-pub fn run(arguments: &Arguments, mut command: Command, exit_status: &str) -> Result<Option<String>, Error> {
+pub fn run(arguments: &Arguments, mut command: Command, exits: &[Exit]) -> Result<Option<String>, Error> {
     // The names of the verbs' pages come with it.
     command.build();
     let program = command.get_name().to_owned();
     if let Some(directory) = &arguments.directory {
         let mut pages = Vec::new();
-        all(&command, exit_status, &mut pages).map_err(Error::Page)?;
+        all(&command, &command, exits, &mut pages).map_err(Error::Page)?;
         for (name, page) in pages {
             #[expect(
                 clippy::disallowed_methods,
@@ -56,28 +61,35 @@ pub fn run(arguments: &Arguments, mut command: Command, exit_status: &str) -> Re
         }
         return Ok(None);
     }
-    let mut verb = &command;
+    let (mut above, mut verb) = (&command, &command);
     for name in &arguments.verb {
+        above = verb;
         verb = verb.find_subcommand(name).ok_or_else(|| {
             let words = arguments.verb.join(" ");
-            let above = verb.get_bin_name().unwrap_or(&program);
-            Error::Verb(format!("there is no command {words}; `{above} --help` lists them"))
+            let listing = verb.get_bin_name().unwrap_or(&program);
+            Error::Verb(format!("there is no command {words}; `{listing} --help` lists them"))
         })?;
     }
-    page(verb, exit_status).map(|(_, page)| Some(page)).map_err(Error::Page)
+    page(verb, above, exits).map(|(_, page)| Some(page)).map_err(Error::Page)
 }
 
-fn all(command: &Command, exit_status: &str, pages: &mut Vec<(String, String)>) -> io::Result<()> {
-    pages.push(page(command, exit_status)?);
+/// Renders a command and those below it.
+fn all(
+    command: &Command,
+    above: &Command,
+    exits: &[Exit],
+    pages: &mut Vec<(String, String)>,
+) -> io::Result<()> {
+    pages.push(page(command, above, exits)?);
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-        all(verb, exit_status, pages)?;
+        all(verb, command, exits, pages)?;
     }
     Ok(())
 }
 
-/// Returns the name of a page and its text.
-fn page(command: &Command, exit_status: &str) -> io::Result<(String, String)> {
-    let man = Man::new(command.clone()).section(SECTION).source("");
+/// Returns the name of a page and its text; `above`: the command that it is a verb of.
+fn page(command: &Command, above: &Command, exits: &[Exit]) -> io::Result<(String, String)> {
+    let man = Man::new(command.clone()).section(SECTION).source("").manual(MANUAL);
     let mut text = Vec::new();
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
@@ -91,8 +103,12 @@ fn page(command: &Command, exit_status: &str) -> io::Result<(String, String)> {
     }
     let mut text = String::from_utf8_lossy(&text).into_owned();
     text += ".SH \"EXIT STATUS\"\n";
-    for line in exit_status.lines() {
-        let (code, meaning) = line.split_once(' ').unwrap_or((line, ""));
+    let is_program = command.get_name() == above.get_name();
+    let verb = command.get_bin_name().and_then(|name| name.split_once(' ')).map(|(_, verb)| verb);
+    let is_own = |exit: &&Exit| {
+        is_program || exit.verbs.is_empty() || verb.is_some_and(|verb| exit.verbs.contains(&verb))
+    };
+    for Exit { code, meaning, .. } in exits.iter().filter(is_own) {
         text += &format!(".TP\n\\fB{code}\\fR\n{}\n", escaped(meaning));
     }
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
@@ -109,6 +125,10 @@ fn page(command: &Command, exit_status: &str) -> io::Result<(String, String)> {
                 text += &format!("{}\n", escaped(line.trim_start()));
             }
         }
+    }
+    if !is_program {
+        let name = above.get_display_name().unwrap_or_else(|| above.get_name());
+        text += &format!(".SH \"SEE ALSO\"\n\\fB{}\\fR({SECTION})\n", escaped(name));
     }
     Ok((man.get_filename(), text))
 }

@@ -132,7 +132,7 @@ impl<C: SeedCluster> GenerationWorker<C> {
         info!(MESSAGE_ID = message::STAGE, "Making the seed {} of SeedGenerator seedimage", order.image);
         let made = unless_gone(&self.link.desired, &uid, Box::pin(seed.make(&host))).await;
         let Some(made) = made else {
-            info!("SeedGenerator seedimage was deleted: its seed is ended");
+            info!("SeedGenerator seedimage was deleted: canceled its seed");
             return Ok(PassEnd::Requeue);
         };
         self.conclude(state, order, made?)

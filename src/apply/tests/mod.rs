@@ -107,6 +107,7 @@ pub(super) fn new() -> HostSpec {
         unit("kubelet.service"),
         UnitSpec { contents: Some(kubelet), dropins, enablement: Enablement::Enabled, mask },
     );
+    new.units.insert(unit("crio.service"), UnitSpec { mask: Mask::Masked, ..UnitSpec::empty() });
     new
 }
 

@@ -63,7 +63,12 @@ async fn one_systemd_call_for_each_verb() {
 }
 
 async fn undo(host: &Host, steps: &[Step]) {
-    let (old, new) = (old(), new());
+    let (old, mut new) = (old(), new());
+    for step in steps {
+        if let Op::MaskUnit { unit } = &step.op {
+            new.units.entry(unit.clone()).or_insert_with(UnitSpec::empty).mask = Mask::Masked;
+        }
+    }
     let undo = Undo::RestoreOriginals { batch: 7 };
     let intent = Intent::for_tests(Work::Undo { undo: &undo, steps }, &old, &new, originals(7));
     apply(&intent, host, &|_| {}).await.unwrap();

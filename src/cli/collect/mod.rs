@@ -21,7 +21,7 @@ use crate::settings::Environment;
 /// Flags of `collect`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  machine-config-agent collect\n\n\
-    Passwords, tokens, private keys and contents of files are left out. Look through it before you give it away.")]
+    Passwords, tokens, private keys and contents of files are left out. Review it before sharing.")]
 pub(super) struct Arguments {
     /// File to write, `-` for standard output [default: machine-config-agent-NODE-TIME.tar.gz]
     #[arg(long, value_name = "FILE")]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::bundle::{Bundle, Content};
 use super::secrets::Secrets;
+use crate::cli::history::document;
 use crate::cli::host::HostFlags;
 use crate::cli::{CliError, desired, last_report, plan, status, verify};
 use crate::host::{Host, HostError, Root, command, machine_name};
@@ -140,7 +141,7 @@ fn history(bundle: &mut Bundle, root: &Root) {
             for error in &history.damaged {
                 bundle.note("history.json", &chain(error));
             }
-            bundle.add("history.json", value(&history.entries).map(Content::Json));
+            bundle.add("history.json", value(&document(&history.entries)).map(Content::Json));
         }
         Err(error) => bundle.note("history.json", &chain(&error)),
     }

@@ -102,7 +102,15 @@ pub(super) struct Arguments {
     output: Output,
 }
 
+impl Arguments {
+    /// Returns true if it only prints.
+    pub(super) fn is_preview(&self) -> bool {
+        self.preview.list || self.preview.plan
+    }
+}
+
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct Planned<'a> {
     schema_version: u32,
@@ -114,6 +122,7 @@ struct Planned<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct Made<'a> {
     schema_version: u32,
@@ -124,6 +133,23 @@ struct Made<'a> {
     /// The directory in OCI layout, unless it was pushed.
     #[serde(skip_serializing_if = "Option::is_none")]
     layout: Option<String>,
+}
+
+/// Returns the schema of the document.
+#[cfg(test)]
+pub(in crate::cli) fn schema(generator: schemars::SchemaGenerator) -> schemars::Schema {
+    #[expect(dead_code, reason = "its schema alone is used")]
+    #[derive(schemars::JsonSchema)]
+    #[schemars(untagged)]
+    enum Document<'a> {
+        /// Of a seed that was made.
+        Made(Made<'a>),
+        /// With `--plan`.
+        Planned(Planned<'a>),
+        /// With `--list`.
+        Listed(list::Listed<'a>),
+    }
+    generator.into_root_schema_for::<Document<'static>>()
 }
 
 /// Makes a seed, or prints the plan.

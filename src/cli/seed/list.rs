@@ -15,14 +15,16 @@ const REFUSED: u8 = 3;
 const FLAGS: &str = "leave a path out with --exclude PATH, or take a secret with --include-secret PATH";
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-struct Listed<'a> {
+pub(super) struct Listed<'a> {
     schema_version: u32,
     refused: usize,
     paths: Vec<Line<'a>>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
     path: &'a str,

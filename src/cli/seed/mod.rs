@@ -5,6 +5,9 @@ mod create;
 mod list;
 mod restore;
 
+#[cfg(test)]
+pub(super) use create::schema;
+
 use clap::Subcommand;
 
 use super::CliError;
@@ -29,6 +32,17 @@ enum Verb {
     Containerfile(containerfile::Arguments),
     /// Start services and remove files after a seed that was cut short
     Restore(restore::Arguments),
+}
+
+impl Arguments {
+    /// Returns true if the verb only prints.
+    pub(super) fn is_read_only(&self) -> bool {
+        match &self.verb {
+            Verb::Create(arguments) => arguments.is_preview(),
+            Verb::Containerfile(_) => true,
+            Verb::Restore(_) => false,
+        }
+    }
 }
 
 /// Runs a verb.

@@ -25,7 +25,7 @@ use crate::stateroot::{
     The new system has to prove itself, as each new deployment: otherwise the machine returns to the stateroot that runs now.")]
 pub(super) struct Arguments {
     /// The stateroot, which was prepared
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "STATEROOT")]
     name: String,
     /// Time limit of the health trial, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = TrialRules::default().within, value_parser = clap::value_parser!(u64).range(1..=604_800))]
@@ -43,7 +43,7 @@ pub(super) struct Arguments {
     The previous stateroot boots with its own /etc and /var, as they were left. Nothing is carried over.")]
 pub(super) struct BackArguments {
     /// The stateroot to boot [default: the one from which this one was activated]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "STATEROOT")]
     to: Option<String>,
     #[command(flatten)]
     common: Common,
@@ -70,6 +70,7 @@ struct Common {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct Shown<'a> {
     schema_version: u32,
@@ -84,9 +85,16 @@ struct Shown<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PlannedStep<'a> {
     op: &'static str,
     target: &'a str,
+}
+
+/// Returns the schema of the document.
+#[cfg(test)]
+pub(in crate::cli) fn schema(generator: schemars::SchemaGenerator) -> schemars::Schema {
+    generator.into_root_schema_for::<Shown<'static>>()
 }
 
 /// Activates a stateroot, or prints the plan.

@@ -32,6 +32,7 @@ pub(super) struct Arguments {
 
 /// Shown document.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct Shown<'a> {
     schema_version: u32,
@@ -43,6 +44,12 @@ struct Shown<'a> {
     download: u64,
     cluster: &'a Map<String, Value>,
     refusals: Vec<Refusal>,
+}
+
+/// Returns the schema of the document.
+#[cfg(test)]
+pub(in crate::cli) fn schema(generator: schemars::SchemaGenerator) -> schemars::Schema {
+    generator.into_root_schema_for::<Shown<'static>>()
 }
 
 /// Prints what the image is.

@@ -19,6 +19,7 @@ pub(super) struct Arguments {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct Listing<'a> {
     schema_version: u32,
@@ -29,6 +30,12 @@ struct Listing<'a> {
     /// Work that has not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     open: Option<OpenWork>,
+}
+
+/// Returns the schema of the document.
+#[cfg(test)]
+pub(in crate::cli) fn schema(generator: schemars::SchemaGenerator) -> schemars::Schema {
+    generator.into_root_schema_for::<Listing<'static>>()
 }
 
 /// Prints the stateroots.

@@ -8,6 +8,15 @@ mod prepare;
 mod remove;
 mod trial;
 
+/// The schemas of the documents.
+#[cfg(test)]
+pub(super) mod schemas {
+    pub(in crate::cli) use super::activate::schema as activate;
+    pub(in crate::cli) use super::inspect::schema as inspect;
+    pub(in crate::cli) use super::list::schema as list;
+    pub(in crate::cli) use super::prepare::schema as prepare;
+}
+
 use clap::Subcommand;
 
 use super::CliError;
@@ -34,7 +43,7 @@ enum Verb {
     Activate(activate::Arguments),
     /// Boot the previous stateroot again
     RollBack(activate::BackArguments),
-    /// Prove the system that was activated, or return from it; its unit runs this
+    /// Run the health trial of the activated stateroot; started by its unit
     Trial(trial::Arguments),
     /// Remove a stateroot that does not run
     Remove(remove::Arguments),
@@ -44,6 +53,11 @@ impl Arguments {
     /// Returns true if a unit runs the verb.
     pub(super) fn is_service(&self) -> bool {
         matches!(self.verb, Verb::Trial(_))
+    }
+
+    /// Returns true if the verb only prints.
+    pub(super) fn is_read_only(&self) -> bool {
+        matches!(self.verb, Verb::List(_) | Verb::Inspect(_))
     }
 }
 

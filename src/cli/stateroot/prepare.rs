@@ -15,7 +15,7 @@ use crate::stateroot::{Findings, Job, StaterootName, Version};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  machine-config-agent stateroot prepare registry.example/seed@sha256:DIGEST --version 4.17.2\n\n\
-    The running system, and what boots next, stay as they are. A run that was cut short goes on when it is repeated."
+    The running system, and what boots next, stay as they are. Repeat it to resume a run that was cut short."
 )]
 pub(super) struct Arguments {
     /// The seed image, by digest
@@ -24,8 +24,8 @@ pub(super) struct Arguments {
     /// Its version
     #[arg(long, value_name = "VERSION")]
     version: String,
-    /// A kernel argument of this host that the new system gets, too; `NAME.*` stands for all that begin so
-    #[arg(long, value_name = "NAME")]
+    /// A kernel argument of this host that the new system gets, too; `KARG.*` stands for all that begin so
+    #[arg(long, value_name = "KARG")]
     keep_karg: Vec<String>,
     /// Print the plan, and change nothing
     #[arg(long)]
@@ -36,6 +36,7 @@ pub(super) struct Arguments {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct Planned<'a> {
     schema_version: u32,
@@ -46,18 +47,35 @@ struct Planned<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PlannedStep {
     op: &'static str,
     target: String,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct Made<'a> {
     schema_version: u32,
     stateroot: &'a StaterootName,
     #[serde(flatten)]
     found: &'a Findings,
+}
+
+/// Returns the schema of the document.
+#[cfg(test)]
+pub(in crate::cli) fn schema(generator: schemars::SchemaGenerator) -> schemars::Schema {
+    #[expect(dead_code, reason = "its schema alone is used")]
+    #[derive(schemars::JsonSchema)]
+    #[schemars(untagged)]
+    enum Document<'a> {
+        /// With `--plan`.
+        Planned(Planned<'a>),
+        /// Of a stateroot that is there.
+        Made(Made<'a>),
+    }
+    generator.into_root_schema_for::<Document<'static>>()
 }
 
 /// Prepares, or prints the plan.

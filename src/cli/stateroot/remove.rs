@@ -14,7 +14,7 @@ use crate::stateroot::{Job, StaterootName};
     Deployments, /etc, /var, kernels and refs of the stateroot go. The booted one, and the one that boots next, are refused.")]
 pub(super) struct Arguments {
     /// The stateroot
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "STATEROOT")]
     name: String,
     /// Do not ask before removing it
     #[arg(long)]

@@ -15,7 +15,9 @@ use crate::update::Fault;
 
 /// Facts of the agent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of systemd, or of the lock")]
 pub(super) struct AgentStatus {
     /// `None`: it can't be known.
     pub(super) running: Option<bool>,
@@ -23,6 +25,15 @@ pub(super) struct AgentStatus {
     pub(super) pid: Option<i32>,
     /// Set if it should run: it is enabled, or it died.
     pub(super) expected: bool,
+    /// True while its unit starts it.
+    #[serde(skip)]
+    pub(super) starts: bool,
+    /// True if it was stopped because the machine goes down.
+    #[serde(skip)]
+    pub(super) goes_down: bool,
+    /// True if its unit is masked.
+    #[serde(skip)]
+    pub(super) is_masked: bool,
     /// Its state, for people.
     pub(super) text: String,
     /// Since when it does not run, RFC 3339.
@@ -64,7 +75,9 @@ impl AgentStatus {
     }
 
     fn unknown(text: String) -> Self {
-        Self { running: None, pid: None, expected: false, text, since: None, awaits: None }
+        let (running, pid, since, awaits) = (None, None, None, None);
+        let (starts, goes_down, is_masked) = (false, false, false);
+        Self { running, pid, expected: false, starts, goes_down, is_masked, text, since, awaits }
     }
 
     /// Returns true if it works, or was never requested.
@@ -111,19 +124,26 @@ impl AgentStatus {
             let text = format!("waiting for {file}, which is not there");
             return Self { running: Some(false), awaits: Some(file.to_owned()), ..Self::unknown(text) };
         }
-        let failed = service.active == "failed" || service.sub == "auto-restart";
-        let starts = service.active == "activating" && !failed;
+        let failed = service.active == "failed" || is_restarted(service);
+        let is_due = service.active == "inactive" && service.queued;
+        let starts = is_due || (service.active == "activating" && !failed);
         let expected = failed || starts || service.file == "enabled";
-        let text =
-            if starts { "starting".to_owned() } else { format!("not running ({})", service_text(service)) };
+        let goes_down = service.goes_down && !failed;
+        let text = match (goes_down, starts) {
+            (true, _) => "stopped: the machine goes down".to_owned(),
+            (false, true) => "starting".to_owned(),
+            (false, false) => format!("not running ({})", service_text(service)),
+        };
         let since = service.since.filter(|_| !starts).map(|since| since.to_string());
-        Self { running: Some(false), expected, since, ..Self::unknown(text) }
+        let is_masked = service.load == "masked";
+        let starts = starts && !goes_down;
+        Self { running: Some(false), expected, starts, goes_down, is_masked, since, ..Self::unknown(text) }
     }
 
     /// Returns the fault of an agent that should run and does not, of a host with a config that nothing watches any more, or of an open
     /// update that no agent continues.
     pub(super) fn fault(&self, unfinished: Option<&Unfinished>, is_managed: bool) -> Option<Fault> {
-        if self.running != Some(false) {
+        if self.running != Some(false) || self.starts || self.goes_down {
             return None;
         }
         let fault = |message: String, next: String| {
@@ -133,6 +153,12 @@ impl AgentStatus {
             return fault(
                 format!("nothing watches the config of this host: the agent is {}", self.text),
                 format!("Write {file} again; if another agent manages this host, disable {AGENT_UNIT}."),
+            );
+        }
+        if self.is_masked && (is_managed || self.expected) {
+            return fault(
+                format!("nothing watches the config of this host: the agent is {}", self.text),
+                format!("`systemctl unmask {AGENT_UNIT}`, then `systemctl start {AGENT_UNIT}`."),
             );
         }
         if self.expected {
@@ -156,9 +182,14 @@ impl AgentStatus {
     }
 }
 
+/// Returns true while systemd waits to start it again.
+fn is_restarted(service: &ServiceState) -> bool {
+    service.sub.starts_with("auto-restart")
+}
+
 fn service_text(service: &ServiceState) -> String {
     let mut words =
-        vec![if service.sub == "auto-restart" { "restarting" } else { service.active.as_str() }.to_owned()];
+        vec![if is_restarted(service) { "restarting" } else { service.active.as_str() }.to_owned()];
     if !["", "success", "exit-code", "signal"].contains(&service.result.as_str()) {
         words.push(service.result.clone());
     }
@@ -167,7 +198,8 @@ fn service_text(service: &ServiceState) -> String {
     }
     if service.active != "inactive" || service.result != "success" {
         words.extend(service.exit.map(|code| format!("exit {code}")));
-        words.extend(service.signal.map(|signal| format!("signal {signal}")));
+        let killed = if service.result == "signal" { "killed by signal" } else { "signal" };
+        words.extend(service.signal.map(|signal| format!("{killed} {signal}")));
     }
     if service.file == "disabled" || service.load == "masked" {
         words.push(if service.load == "masked" { "masked" } else { "disabled" }.to_owned());
@@ -205,6 +237,35 @@ mod tests {
             status_of(ServiceState { exit: Some(102), ..again }).text,
             "not running (restarting, exit 102)"
         );
+    }
+
+    /// Issue 33: at each boot a poller read Degraded, and Done where the unit is masked.
+    #[test]
+    fn starting_masked_and_killed_agents_are_named() {
+        let boots = ServiceState { queued: true, ..service("inactive", "success", "enabled") };
+        let starts = ServiceState { sub: "start".to_owned(), ..service("activating", "success", "enabled") };
+        for starting in [boots, starts] {
+            let starting = status_of(starting);
+            assert_eq!((starting.text.as_str(), starting.fault(None, true)), ("starting", None));
+            assert!(!starting.is_well(), "it is not there yet");
+        }
+        for queued in [false, true] {
+            let sub = "auto-restart-queued".to_owned();
+            let again = ServiceState { sub, queued, ..service("activating", "signal", "enabled") };
+            let again = status_of(ServiceState { signal: Some(9), ..again });
+            assert_eq!(again.text, "not running (restarting, killed by signal 9)");
+            assert!(again.fault(None, true).is_some());
+        }
+        let down = ServiceState { goes_down: true, ..service("inactive", "success", "enabled") };
+        let down = status_of(down);
+        assert_eq!((down.text.as_str(), down.fault(None, true)), ("stopped: the machine goes down", None));
+        assert!(!down.is_well(), "nothing follows the target");
+        let masked = ServiceState { load: "masked".to_owned(), ..service("inactive", "success", "masked") };
+        let masked = status_of(masked);
+        assert_eq!(masked.text, "not running (inactive, masked)");
+        assert_eq!(masked.fault(None, false), None, "a host that was never managed");
+        let fault = masked.fault(None, true).unwrap();
+        assert!(fault.next.starts_with("`systemctl unmask "), "{}", fault.next);
     }
 
     /// A disabled agent is not missed; an enabled one is.

@@ -4,6 +4,9 @@
 //! directory that it followed are read here, and the missing agent is reported first.
 
 mod agent;
+mod look;
+#[cfg(test)]
+mod model;
 mod shown;
 mod staged_manually;
 mod text;
@@ -16,12 +19,14 @@ use super::last_report::{self, Follows, SavedReport};
 use super::output::{Output, print, print_json};
 use super::settings::faults_of_usual;
 use super::verify::settle;
+use crate::agent::AgentError;
 use crate::agent::drift::{add_diffs, watched};
-use crate::control::ControlPlane as _;
 use crate::control::directory::{Directory, pool_file};
+use crate::control::{ControlError, ControlPlane as _};
 use crate::host::account_records::AccountRecords;
 use crate::host::watch::{Watch, WatchSet};
 use crate::host::{Host, Root, machine_name};
+use crate::journal::history::settled_at;
 use crate::journal::origin::{State, check_commit};
 use crate::journal::stateroot::{load_record as load_stateroot_work, load_trial};
 use crate::journal::stored::{Stored, load_record};
@@ -34,11 +39,13 @@ use crate::observe::{lost, observe};
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
 use crate::plan::{Warning, not_applied, not_restorable};
-use crate::report::{LoopState, NodeReport, NodeState, Progress, report};
+use crate::report::{DRIFT, HeldUpdate, LoopState, NodeReport, NodeState, Progress, report};
+use crate::settings::Environment;
 use crate::stateroot::OpenWork;
-use crate::update::Record;
+use crate::update::{Fault, Phase, Record};
 
 use agent::{AgentStatus, Unfinished};
+use look::Look;
 use shown::{BootedOs, MovedAside, NextBoot, Status};
 use staged_manually::StagedManually;
 
@@ -61,12 +68,13 @@ pub(super) struct Arguments {
 }
 
 /// Prints the status, once or at every change.
-pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
+pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
+    let look = Look::of_output(environment);
     let host = arguments.host.observe()?;
     runtime()?.block_on(async {
         if !arguments.watch {
             let status = observe_status(&host).await?;
-            show(&status, arguments.output)?;
+            show(&status, arguments.output, &host, look)?;
             return Ok(if arguments.exit_code { text::exit_code(&status) } else { 0 });
         }
         let (mut last, mut watch) = (None, None::<Watch>);
@@ -79,7 +87,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
             };
             let status = observe_status(&host).await?;
             if last.as_ref() != Some(&status) {
-                show(&status, arguments.output)?;
+                show(&status, arguments.output, &host, look)?;
             }
             last = Some(status);
             watch.changed().await?;
@@ -87,17 +95,23 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     })
 }
 
+/// Returns the schema of the document.
+#[cfg(test)]
+pub(in crate::cli) fn schema(generator: schemars::SchemaGenerator) -> schemars::Schema {
+    generator.into_root_schema_for::<Status>()
+}
+
 /// Returns the known facts, for people and for programs, without contents of files.
 pub(super) async fn collect(host: &Host) -> Result<(String, serde_json::Value), CliError> {
     let status = Status { drift: Vec::new(), ..observe_status(host).await? };
     let document = serde_json::to_value(&status).map_err(|error| CliError::Output(error.into()))?;
-    Ok((text::text(&status), document))
+    Ok((text::text(&status, None), document))
 }
 
-fn show(status: &Status, output: Output) -> Result<(), CliError> {
+fn show(status: &Status, output: Output, host: &Host, look: Look) -> Result<(), CliError> {
     match output {
         Output::Json => print_json(status),
-        Output::Text => print(&text::text(status)),
+        Output::Text => print(&look.screen(&text::text(status, Some(host.clock.now())))),
     }
 }
 
@@ -199,7 +213,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     } else {
         or_unread(disk.import(&host.root), left.is_some(), &mut unread)?
     };
-    let mut health = health(&disk, left.as_ref(), &mut unread).await?;
+    let mut health = health(host, &disk, left.as_ref(), &mut unread).await?;
     // A start takes the defaults in their place, and other verbs end with it.
     (health.settings, health.unknown_settings) = faults_of_usual(&host.root);
     let stored = disk.stored.as_ref().or(imported.as_ref()).filter(|_| disk.record.is_none());
@@ -209,7 +223,12 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     };
     let specs: Vec<_> = spec.iter().collect();
     let observed = observe(host, &specs).await.map(Some).map_err(CliError::from);
-    let observed = or_unread(observed, left.is_some(), &mut unread)?;
+    // What the running agent says of the host counts where another look fails: a program of the OS may be busy, or dead.
+    let has_word = left.as_ref().is_some_and(|left| is_agents_word(left, &agent, &unread));
+    let (observed, unseen) = match or_unread(observed, left.is_some(), &mut unread) {
+        Err(error) if has_word => (None, Some(format!("the host: {}", chain(&error)))),
+        observed => (observed?, None),
+    };
     if let (Some(spec), Some(observed)) = (&mut spec, &observed) {
         settle(spec, is_settled, observed);
         // What another agent committed is no drift of ours.
@@ -219,11 +238,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
         }
         health.not_applied = not_applied(spec, observed);
     }
-    let mut reported = match left.as_ref().filter(|left| is_agents_word(left, &agent, &unread)) {
-        Some(left) => left.report.clone(),
-        None => alone(report(disk.record.as_ref(), &health), &agent),
-    };
-    reported.duty = reported.duty.or(health.settings);
+    let reported = reported_now(left.as_ref(), &agent, &unread, &disk, &health);
     // Layers of the config are no manual change.
     let layers = disk.stored.map(|stored| stored.known_spec().layers()).unwrap_or_default();
     let idle = disk.record.is_none();
@@ -234,6 +249,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let os = observed.map_or(ObservedOs::NotImageBased, |observed| observed.os);
     let follows = left.map(|left| left.follows);
     let drift = if is_drift(&reported) { health.drift } else { Vec::new() };
+    unread.extend(unseen);
     let around = Around {
         agent,
         follows,
@@ -246,28 +262,54 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     Ok(Status { staged_by_hand: staged, ..status(reported, &os, host, &layers, around) })
 }
 
+/// Returns the agent's last report, or that of the disk, with what is found now.
+fn reported_now(
+    left: Option<&SavedReport>,
+    agent: &AgentStatus,
+    unread: &[String],
+    disk: &Disk,
+    health: &LoopState,
+) -> NodeReport {
+    let mut reported = match left.filter(|left| is_agents_word(left, agent, unread)) {
+        Some(left) => left.report.clone(),
+        None => alone(report(disk.record.as_ref(), health), disk.record.as_ref(), agent),
+    };
+    list_faults(&mut reported);
+    if let Some(settings) = &health.settings {
+        insert(&mut reported.faults, settings.clone());
+    }
+    if agent.running == Some(false) && !agent.expected {
+        // Nobody stays who would try it again.
+        reported.held =
+            HeldUpdate::of_record(disk.record.as_ref(), false).filter(|_| reported.held.is_some());
+    }
+    reported
+}
+
 /// Returns true if the last report counts: its agent works, or nothing better may be read.
 fn is_agents_word(left: &SavedReport, agent: &AgentStatus, unread: &[String]) -> bool {
     (agent.running == Some(true) && !left.stopped) || !unread.is_empty()
 }
 
 fn is_drift(report: &NodeReport) -> bool {
-    report.fault.as_ref().is_some_and(|fault| fault.reason == "ConfigDrift")
+    report.faults.iter().any(|fault| fault.reason == DRIFT)
 }
 
 /// Collects the facts without the agent.
 async fn health(
+    host: &Host,
     disk: &Disk,
     left: Option<&SavedReport>,
     unread: &mut Vec<String>,
 ) -> Result<LoopState, CliError> {
-    let mut desired = match left.map(|left| &left.follows) {
+    let read = match left.map(|left| &left.follows) {
         Some(Follows::Directory(path)) => or_unread(target(path, None).await, true, unread)?,
         Some(Follows::Rendered { directory, pool }) => {
             or_unread(target(directory, Some(pool)).await, true, unread)?
         }
-        Some(Follows::Cluster(_) | Follows::FirstBoot(_)) | None => None,
+        Some(Follows::Cluster(_) | Follows::FirstBoot(_)) | None => ReadTarget::default(),
     };
+    let ReadTarget { mut desired, refused, refused_target, policy, awaited } = read;
     let reported = left.and_then(|left| {
         let NodeReport { desired_config, desired_image, .. } = &left.report;
         Some(Target::new(desired_config.clone()?, desired_image.clone()))
@@ -276,38 +318,120 @@ async fn health(
     let is_told = desired.as_ref().is_some_and(|desired| desired.content.is_some());
     let current = disk.stored.clone().map(|stored| if is_told { stored.identified() } else { stored });
     let current = current.map(|stored| stored.target);
-    desired = desired.or(reported).or_else(|| disk.record.as_ref().map(|record| record.to.clone()));
+    let since = settled_at(&host.root, disk.stored.as_ref().map(|stored| stored.at)).unwrap_or_default();
+    let since = since.max(left.and_then(|left| done_since(&left.report, current.as_ref())));
+    if awaited.is_none() {
+        desired = desired.or(reported).or_else(|| disk.record.as_ref().map(|record| record.to.clone()));
+        desired = desired.or_else(|| current.clone());
+    }
     Ok(LoopState {
         node: left.map_or_else(machine_name, |left| left.report.node.clone()),
-        desired: desired.or_else(|| current.clone()),
-        since: disk.stored.as_ref().map(|stored| stored.at).unwrap_or_default(),
+        desired,
+        awaited,
+        since: since.unwrap_or_default(),
         current,
+        refused,
+        refused_target,
+        policy,
+        proxies: host.proxies.for_pulls().err().map(|error| AgentError::from(error).fault()),
+        unknown_proxies: host.proxies.ignored(),
         progress: disk.record.as_ref().and_then(progress),
         ..LoopState::default()
     })
 }
 
-/// Reads the target of a directory. One that is not valid is the agent's to report.
-async fn target(directory: &str, pool: Option<&ConfigName>) -> Result<Option<Target>, CliError> {
-    match Directory::of_pool(Path::new(directory), pool) {
-        Ok(mut directory) => Ok(directory.desired().await.unwrap_or_default()),
-        Err(crate::control::ControlError::Host(error)) if error.is_denied() => Err(error.into()),
-        Err(_) => Ok(None),
+/// A target as it is given now.
+#[derive(Default)]
+struct ReadTarget {
+    desired: Option<Target>,
+    /// Set if it is not valid.
+    refused: Option<Fault>,
+    /// The target as it is named, if its config is not valid.
+    refused_target: Option<Target>,
+    /// Set if the policy is not valid.
+    policy: Option<Fault>,
+    /// The file of the target, if it is not there.
+    awaited: Option<String>,
+}
+
+/// Reads the target of a directory.
+async fn target(directory: &str, pool: Option<&ConfigName>) -> Result<ReadTarget, CliError> {
+    let fault = |error: ControlError| Some(AgentError::from(error).fault());
+    let mut directory = match Directory::of_pool(Path::new(directory), pool) {
+        Ok(directory) => directory,
+        Err(ControlError::Host(error)) if error.is_denied() => return Err(error.into()),
+        Err(error) => return Ok(ReadTarget { refused: fault(error), ..ReadTarget::default() }),
+    };
+    let policy = directory.check_policy().err().filter(|error| !is_denied(error)).and_then(fault);
+    match directory.desired().await {
+        Ok(desired) => {
+            let awaited = directory.awaited_target().filter(|_| desired.is_none());
+            Ok(ReadTarget { desired, policy, awaited, ..ReadTarget::default() })
+        }
+        Err(ControlError::Host(error)) if error.is_denied() => Err(error.into()),
+        Err(error) => {
+            let refused_target = directory.refused_target();
+            Ok(ReadTarget { refused: fault(error), refused_target, policy, ..ReadTarget::default() })
+        }
     }
 }
 
-/// The phase in which a node waits for its boot, not for a process.
-const REBOOTING: &str = "Rebooting";
+fn is_denied(error: &ControlError) -> bool {
+    matches!(error, ControlError::Host(error) if error.is_denied())
+}
 
-/// A node whose agent should work and does not is not well, whatever it was before.
-fn alone(report: NodeReport, agent: &AgentStatus) -> NodeReport {
-    let unfinished = report.update.clone().filter(|_| report.phase != REBOOTING);
+/// Returns since when an agent's last report calls this config done.
+fn done_since(last: &NodeReport, current: Option<&Target>) -> Option<Timestamp> {
+    let is_same = current.is_some_and(|current| last.current_config.as_ref() == Some(&current.config));
+    Timestamp::read(&last.since).filter(|_| is_same && last.state == NodeState::Done)
+}
+
+/// Lists the faults of a report of an earlier agent, which has no list.
+fn list_faults(report: &mut NodeReport) {
+    if report.faults.is_empty() {
+        let duty = report.duty.iter().filter(|duty| report.fault.as_ref() != Some(*duty));
+        report.faults = report.fault.iter().chain(duty).cloned().collect();
+    }
+}
+
+/// Puts a fault among others, before those of its class, and returns its place: what was found now is newer than what was reported.
+fn insert(faults: &mut Vec<Fault>, fault: Fault) -> usize {
+    if let Some(at) = faults.iter().position(|other| *other == fault) {
+        return at;
+    }
+    let at = faults.iter().position(|other| other.class <= fault.class).unwrap_or(faults.len());
+    faults.insert(at, fault);
+    at
+}
+
+/// A node whose agent should work and does not is not well, whatever it was before. The worse of both faults comes first, and of two
+/// alike the agent's: without it nothing sees that the other one has ended.
+fn alone(report: NodeReport, record: Option<&Record>, agent: &AgentStatus) -> NodeReport {
+    // A node whose reboot was requested waits for its boot, not for a process.
+    let goes_down = record.is_some_and(|record| matches!(record.phase, Phase::Rebooting { .. }));
+    // One that failed is not continued by a process.
+    let unfinished = report.update.clone().filter(|_| !goes_down && report.fault.is_none());
     let unfinished = unfinished.map(|update| Unfinished { update, phase: report.phase.clone() });
-    let fault =
-        agent.fault(unfinished.as_ref(), report.current_config.is_some()).filter(|_| report.fault.is_none());
-    let Some(fault) = fault else { return report };
-    let since = agent.since.clone().unwrap_or_else(|| report.since.clone());
-    NodeReport { state: NodeState::Degraded, reason: fault.to_string(), fault: Some(fault), since, ..report }
+    let Some(missing) = agent.fault(unfinished.as_ref(), report.current_config.is_some()) else {
+        // It has not looked at the host yet, or does no more.
+        let waits = match (agent.starts, agent.goes_down) {
+            (true, _) => Some("the start of the agent"),
+            (false, true) => Some("the shutdown of this machine"),
+            (false, false) => None,
+        };
+        let waiting = waits.filter(|_| report.state == NodeState::Done).map(str::to_owned);
+        return match waiting {
+            Some(_) => NodeReport { state: NodeState::Working, waiting, ..report },
+            None => report,
+        };
+    };
+    let mut faults = report.faults.clone();
+    if insert(&mut faults, missing.clone()) > 0 {
+        return NodeReport { faults, ..report };
+    }
+    let since = agent.since.clone().unwrap_or_else(|| Timestamp::default().to_string());
+    let (state, reason) = (NodeState::Degraded, missing.to_string());
+    NodeReport { state, reason, fault: Some(missing), faults, since, ..report }
 }
 
 /// Facts beside the report.
@@ -324,6 +448,7 @@ struct Around {
 fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, around: Around) -> Status {
     let pair = |config: Option<_>, image| config.map(|config| Target::new(config, image));
     let in_image = report.current_image.is_some();
+    let faults = report.faults;
     let began = report.update.is_some() || report.current_config.is_some() || report.fault.is_some();
     Status {
         staged_by_hand: None,
@@ -347,10 +472,15 @@ fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, aro
         }),
         next_boot: next_boot(os),
         staged: os.staged().and_then(|staged| staged.image.clone()),
-        duty: report.duty.filter(|duty| report.fault.as_ref() != Some(duty)),
+        duty: faults.iter().find(|fault| report.fault.as_ref() != Some(*fault)).cloned(),
         fault: report.fault,
+        faults,
+        held: report.held,
         progress: report.progress,
+        doing: report.doing,
+        doing_since: report.doing_since,
         waiting: report.waiting,
+        next_try: report.next_try,
         prefetch: report.prefetch,
         link_down: report.link_down,
         unpublished: report.unpublished,
@@ -384,16 +514,20 @@ fn progress(record: &Record) -> Option<Progress> {
 mod tests {
     use super::*;
     use crate::host::FailPoints;
+    use crate::model::FaultClass;
     use crate::model::ImageRef;
     use crate::model::Timestamp;
     use crate::model::machineconfig::MachineConfig;
     use crate::model::observation::LocalPackages;
     use crate::model::observation::{Booted, EmbeddedConfig, Staged};
 
-    fn alone_here() -> Around {
+    pub(super) fn alone_here() -> Around {
         let agent = AgentStatus {
             running: None,
             pid: None,
+            starts: false,
+            goes_down: false,
+            is_masked: false,
             expected: false,
             since: None,
             text: "gone".to_owned(),
@@ -410,7 +544,7 @@ mod tests {
         }
     }
 
-    fn host_at(dir: &std::path::Path) -> Host {
+    pub(super) fn host_at(dir: &std::path::Path) -> Host {
         let backend_reason = "it is a test".to_owned();
         Host { backend_reason, ..Host::in_directory(Root::open(dir).unwrap(), FailPoints::off()) }
     }
@@ -459,7 +593,7 @@ mod tests {
         let layers = Layers { extensions, ..Layers::default() };
         let health = LoopState::default();
         let status = status(report(None, &health), &os, &host, &layers, alone_here());
-        let text = text::text(&status);
+        let text = text::text(&status, None);
         for line in [
             "  backend  none: it is a test",
             "  manual   packages layered: vim",
@@ -474,6 +608,31 @@ mod tests {
         assert_eq!(json["nextBoot"]["deployment"], "os-old.0");
     }
 
+    /// Issue 33: a dead agent and an invalid target are both told, the worse one first.
+    #[test]
+    fn dead_agent_is_told_beside_fault_of_target() {
+        let agent = AgentStatus { running: Some(false), expected: true, ..alone_here().agent };
+        let fault = |class, reason: &str| {
+            let text = |text: &str| text.to_owned();
+            Fault { class, reason: text(reason), message: text("m"), next: text("n") }
+        };
+        for (class, reason, expected) in [
+            (FaultClass::Retry, "WaitingForObject", ["AgentNotRunning", "WaitingForObject"]),
+            (FaultClass::Degraded, "InvalidImage", ["AgentNotRunning", "InvalidImage"]),
+            (FaultClass::Unreconcilable, "FailedToReconcile", ["FailedToReconcile", "AgentNotRunning"]),
+        ] {
+            let health = LoopState { refused: Some(fault(class, reason)), ..LoopState::default() };
+            let told = alone(report(None, &health), None, &agent);
+            let names: Vec<&str> = told.faults.iter().map(|one| one.reason.as_str()).collect();
+            assert_eq!(names, expected);
+            assert_eq!(told.fault.as_ref(), told.faults.first());
+            assert!(told.reason.starts_with(expected[0]), "{}", told.reason);
+            let is_worse = class == FaultClass::Unreconcilable;
+            let state = if is_worse { NodeState::Unreconcilable } else { NodeState::Degraded };
+            assert_eq!(told.state, state);
+        }
+    }
+
     /// MCD-204: in image mode the config's packages come with the image, and `status` shows that.
     #[test]
     fn image_brings_kernel_and_extensions_in_image_mode() {
@@ -486,7 +645,7 @@ mod tests {
             let health = LoopState { current: Some(Target::new(config, image)), ..LoopState::default() };
             let status =
                 status(report(None, &health), &ObservedOs::NotImageBased, &host, &layers, alone_here());
-            text::text(&status)
+            text::text(&status, None)
         };
         let line = "  layers   none here; the image has them: kernel default, extensions usbguard";
         assert!(shown(Some(image)).lines().any(|one| one == line));

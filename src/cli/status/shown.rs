@@ -9,11 +9,12 @@ use crate::model::observation::LocalPackages;
 use crate::model::{ImageRef, NotApplied, Target};
 use crate::plan::Warning;
 use crate::plan::differences::Difference;
-use crate::report::{LinkDown, NodeState, PrefetchStatus, Progress};
+use crate::report::{HeldUpdate, LinkDown, NodeState, PrefetchStatus, Progress};
 use crate::stateroot::OpenWork;
 use crate::update::Fault;
 
 #[derive(Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Status {
     pub(super) schema_version: u32,
@@ -33,12 +34,28 @@ pub(super) struct Status {
     /// The deployment that boots next when it is neither: after a manual rollback.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_boot: Option<NextBoot>,
+    /// The worst open fault.
     pub(super) fault: Option<Fault>,
-    /// `None` on a host that was never managed: nothing has begun there.
+    /// All open faults, the worst first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) faults: Vec<Fault>,
+    /// The update that failed and is held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) held: Option<HeldUpdate>,
+    /// Begin of the state, or of the fault. `None` if unknown: on a host that was never managed, and of a fault that no agent noticed.
     pub(super) since: Option<String>,
     pub(super) progress: Option<Progress>,
+    /// Work for the desired target before there is an update.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) doing: Option<String>,
+    /// Begin of that work, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) doing_since: Option<String>,
     /// The awaited object: the drain, and the cause of its delay.
     pub(super) waiting: Option<String>,
+    /// Time of the agent's next try by itself, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_try: Option<String>,
     /// The image that is to be on the node before it is desired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) prefetch: Option<PrefetchStatus>,
@@ -53,7 +70,7 @@ pub(super) struct Status {
     /// Source of its targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) follows: Option<Follows>,
-    /// Fault of a reconciler, beside another fault.
+    /// The next worst fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) duty: Option<Fault>,
     /// Work on a stateroot that has not ended.
@@ -80,6 +97,7 @@ pub(super) struct Status {
 
 /// An entry that was in the way of an account's keys.
 #[derive(Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct MovedAside {
     /// The path that it was at.
     pub(super) path: String,
@@ -88,6 +106,7 @@ pub(super) struct MovedAside {
 }
 
 #[derive(Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BootedOs {
     pub(super) image: Option<String>,
@@ -102,6 +121,7 @@ pub(super) struct BootedOs {
 }
 
 #[derive(Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct NextBoot {
     pub(super) image: Option<ImageRef>,
     pub(super) deployment: String,

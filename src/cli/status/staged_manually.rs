@@ -7,6 +7,7 @@ use crate::model::{ImageRef, Karg};
 
 /// The next boot beside the image's own name.
 #[derive(Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StagedManually {
     image: Option<ImageRef>,

@@ -111,6 +111,7 @@ fn is_done_but_for_a_duty(report: &NodeReport) -> bool {
         && report.fault == report.duty
         && report.update.is_none()
         && report.waiting.is_none()
+        && report.doing.is_none()
         && report.current_config == report.desired_config
         && report.current_image == report.desired_image
 }

@@ -30,7 +30,7 @@ use tracing::warn;
 use super::adaptive_timeout::AdaptiveTimeout;
 use super::body::{Bounded, Bounds};
 use super::connection::Connector;
-use super::error::KubeError;
+use super::error::{IS_BUSY, KubeError};
 use super::identity::Identity;
 use super::request::{RequestInfo, error_from_status, is_busy, retry_after};
 use super::traffic::Traffic;
@@ -145,8 +145,17 @@ async fn timed(
     let bounds = Bounds { object: purpose.object.clone(), server, watch, timeout: limit };
     response.extensions_mut().insert(bounds);
     response.extensions_mut().insert(purpose);
+    if response.status() == StatusCode::UNAUTHORIZED
+        && let Some(told) = connector.certificate_told()
+    {
+        response.extensions_mut().insert(Certificate(told));
+    }
     Ok(response)
 }
+
+/// The validity of the client certificate on disk, beside an answer 401.
+#[derive(Debug, Clone)]
+struct Certificate(String);
 
 /// Bounds the body of an answer.
 fn bounded<B>(response: Response<B>) -> Response<Bounded<B>> {
@@ -167,7 +176,12 @@ where
     let bytes = body.collect().await?.to_bytes();
     let purpose = parts.extensions.get::<RequestInfo>().cloned().unwrap_or_default();
     let server = parts.extensions.get::<Bounds>().map(|bounds| bounds.server.clone()).unwrap_or_default();
-    Err(error_from_status(parts.status, &bytes, &purpose, server).into())
+    let error = error_from_status(parts.status, &bytes, &purpose, server);
+    Err(match parts.extensions.get::<Certificate>() {
+        Some(Certificate(told)) => error.with_remark(told),
+        None => error,
+    }
+    .into())
 }
 
 /// A busy API server's answer.
@@ -198,7 +212,7 @@ impl Busy {
             tokio::time::sleep_until(until).await;
             return Ok(());
         }
-        let cause = format!("it is busy; {object} is requested in {} s, as it asked", wait.as_secs());
+        let cause = format!("{IS_BUSY}{object} is requested in {} s, as it asked", wait.as_secs());
         Err(KubeError::Away { server: self.connector.server()?, cause })
     }
 

@@ -17,6 +17,7 @@ use super::identity::{ApiCredentials, Identity};
 use super::request::RequestInfo;
 use super::tls::{Connection, Endpoint, connect};
 use super::traffic::Traffic;
+use crate::host::clock::Clock;
 use crate::model::Sha256;
 use crate::model::text::chain;
 
@@ -94,6 +95,11 @@ impl Connector {
     /// Returns the API server's URL as the files name it now.
     pub(super) fn server(&self) -> Result<String, KubeError> {
         Ok(self.identity.read()?.server)
+    }
+
+    /// Tells of the client certificate on disk whether it can be the cause of an answer 401.
+    pub(super) fn certificate_told(&self) -> Option<String> {
+        self.identity.certificate_told(Clock::system().now())
     }
 
     /// Reads the credentials, and the proxy that leads to its server.

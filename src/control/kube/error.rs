@@ -83,7 +83,23 @@ fn of_reader(cause: &str) -> &str {
 }
 
 fn way(cause: &str) -> &'static str {
-    if untrusted::is_certificate(cause) { "is not trusted" } else { "can't be reached" }
+    if untrusted::is_certificate(cause) {
+        "is not trusted"
+    } else if is_answer(cause) {
+        "is not available"
+    } else {
+        "can't be reached"
+    }
+}
+
+/// The beginning of causes that the server itself names.
+pub(super) const ANSWERS: &str = "it answers ";
+/// The same, while it is left alone for as long as it asked.
+pub(super) const IS_BUSY: &str = "it is busy; ";
+
+/// Returns true if the server was reached.
+fn is_answer(cause: &str) -> bool {
+    cause.starts_with(ANSWERS) || cause.starts_with(IS_BUSY)
 }
 
 impl KubeError {
@@ -109,6 +125,15 @@ impl KubeError {
             error.to_string()
         };
         Self::Invalid { object, cause }
+    }
+
+    /// Adds a remark of this node to the server's text of a refusal.
+    pub(super) fn with_remark(mut self, remark: &str) -> Self {
+        if let Self::Refused { message, .. } = &mut self {
+            message.push_str("; ");
+            message.push_str(remark);
+        }
+        self
     }
 
     /// Returns a function that makes an error of a request for an object.
@@ -142,6 +167,18 @@ impl KubeError {
         }
     }
 
+    /// Names what an error of [`Self::is_away`] waits for, to go on after "waits for".
+    pub fn awaited(&self) -> String {
+        match self {
+            Self::Away { server, cause } => {
+                format!("the API server {server}, which {}: {}", way(cause), of_reader(cause))
+            }
+            Self::NoKubeconfig { cause } => format!("a kubeconfig: {cause}"),
+            Self::Config { .. } | Self::OtherNode { .. } => format!("access to the API server: {self}"),
+            Self::NotFound { .. } | Self::Refused { .. } | Self::Invalid { .. } => self.to_string(),
+        }
+    }
+
     /// Returns the class for the node.
     pub fn class(&self) -> FaultClass {
         match self {
@@ -172,6 +209,9 @@ impl KubeError {
     /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
+            Self::Away { cause, .. } if is_answer(cause) => {
+                "Look at the API server and its etcd if this lasts (kubectl get --raw /readyz?verbose); the agent tries again by itself.".to_owned()
+            }
             Self::Away { cause, .. } => untrusted::next(cause)
                 .unwrap_or("See that the node reaches the API server; the agent connects by itself.")
                 .to_owned(),
@@ -199,6 +239,7 @@ impl KubeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::ControlError;
 
     /// A server whose certificate is not taken was reached: the clock or the CA is wrong, not the way.
     #[test]
@@ -215,5 +256,45 @@ mod tests {
         assert!(error.to_string().ends_with("TLS close_notify"), "{error}");
         let error = KubeError::Away { server: "s".to_owned(), cause: "connection refused".to_owned() };
         assert!(error.to_string().contains("can't be reached") && !error.next().contains("clock"));
+        assert_eq!(error.awaited(), "the API server s, which can't be reached: connection refused");
+    }
+
+    /// After "waits for" `status` writes a thing: no sentence, and no second "waiting for".
+    #[test]
+    fn awaited_is_named_once() {
+        let (file, cause) = ("/etc/kubernetes/kubeconfig".to_owned(), "it is not there".to_owned());
+        let all = [
+            KubeError::Away { server: "https://a:6443".to_owned(), cause: "connection refused".to_owned() },
+            KubeError::NoKubeconfig { cause: cause.clone() },
+            KubeError::Config { file: file.clone(), cause: cause.clone() },
+            KubeError::OtherNode { file, found: "n2".to_owned(), given: "n1".to_owned() },
+        ];
+        let kube = all.into_iter().map(ControlError::Kube);
+        let object =
+            ControlError::WaitingForObject { object: "MachineConfig rendered-a".to_owned(), why: cause };
+        for error in kube.chain([object]) {
+            let text = error.awaited();
+            assert!(error.is_away() && !text.contains("waiting") && !text.contains("waits"), "{text}");
+            let begins = [
+                "the API server https://a:6443, which ",
+                "a kubeconfig: ",
+                "access to the API server: ",
+                "MachineConfig rendered-a: ",
+            ];
+            assert!(begins.iter().any(|begin| text.starts_with(begin)), "{text}");
+        }
+    }
+
+    /// A server that answers was reached.
+    #[test]
+    fn server_that_is_busy_is_not_called_unreachable() {
+        for cause in [
+            "it answers 503 for Node a: etcd has no leader",
+            "it is busy; Node a is requested in 9 s, as it asked",
+        ] {
+            let error = KubeError::Away { server: "s".to_owned(), cause: cause.to_owned() };
+            assert_eq!(error.to_string(), format!("the API server s is not available: {cause}"));
+            assert!(error.next().starts_with("Look at the API server"), "{}", error.next());
+        }
     }
 }

@@ -4,13 +4,15 @@
 //! file stay, finished ones are not counted, and a disruption budget is honoured for as long as it refuses. The node's
 //! pods are watched while a drain lasts, and only then. What happens to them decides [`crate::drain`].
 //!
-//! The annotation [`CORDONED_BY`] records that the agent cordoned: a node cordoned otherwise stays cordoned.
+//! The annotation [`CORDONED_BY`] records that the agent cordoned: a node cordoned otherwise stays cordoned. [`DRAINS_UNTIL`]
+//! records which pods leave: an agent that starts meanwhile evicts none that came to the cordoned node.
 
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod as CorePod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchParams};
 use kube::core::{ObjectMeta, PartialObjectMeta, WatchEvent};
@@ -25,8 +27,8 @@ use super::node::{CordonedNode, nodes};
 use crate::control::{DrainStatus, UncordonStatus};
 use crate::drain::{Answer, KnownBudgets, Outcome, Pod, PodSeen, Pods, Terminating};
 use crate::host::clock::Clock;
-use crate::model::Timestamp;
 use crate::model::pod::stays_on_node;
+use crate::model::{ConfigName, Timestamp};
 
 /// The part of a pod that is read.
 type PodMetadata = PartialObjectMeta<CorePod>;
@@ -34,7 +36,10 @@ type PodMetadata = PartialObjectMeta<CorePod>;
 /// The Node's annotation while the agent keeps it cordoned.
 pub(super) const CORDONED_BY: &str = "machine-config-agent.io/cordoned-by";
 
-/// Its value.
+/// The config of a drain, and when the newest pod was created that leaves: `<config> <time>`.
+const DRAINS_UNTIL: &str = "machine-config-agent.io/drains-until";
+
+/// The value of [`CORDONED_BY`].
 const AGENT: &str = "machine-config-agent";
 
 /// Delay of a refused eviction's next request, as kubectl's: budgets are not watched here.
@@ -66,6 +71,8 @@ pub(super) struct Evictor {
     released: bool,
     /// Pods that came to the cordoned node were logged.
     late: Option<String>,
+    /// The same, and no Event names them yet.
+    untold: Option<String>,
 }
 
 impl std::fmt::Debug for Evictor {
@@ -88,11 +95,12 @@ impl Evictor {
             recheck: None,
             released: false,
             late: None,
+            untold: None,
         }
     }
 
-    /// Cordons the node and evicts its pods; returns the progress.
-    pub(super) async fn drain(&mut self) -> Result<DrainStatus, KubeError> {
+    /// Cordons the node for a config and evicts its pods; returns the progress.
+    pub(super) async fn drain(&mut self, config: &ConfigName) -> Result<DrainStatus, KubeError> {
         self.released = false;
         if self.watch.is_none() || self.pods.is_drained() {
             // Begun, or seen as done: looked at as a whole.
@@ -101,7 +109,11 @@ impl Evictor {
                 // What came while it was not cordoned leaves, too.
                 self.pods = Pods::default();
             }
+            if !self.pods.is_listed() {
+                self.pods.go_on(recorded(&self.get_node().await?, config));
+            }
             self.list().await?;
+            self.record(config).await?;
         }
         self.evict().await;
         if self.pods.is_drained() {
@@ -127,8 +139,14 @@ impl Evictor {
         let late = self.pods.late();
         if let Some(text) = late.as_ref().filter(|_| late != self.late) {
             warn!("Drained, but {text}");
+            self.untold = Some(text.clone());
         }
         self.late = late;
+    }
+
+    /// Returns the text on pods that stay on the drained node, once.
+    pub(super) fn take_late(&mut self) -> Option<String> {
+        self.untold.take()
     }
 
     /// Uncordons the node if the agent had cordoned it. Looked up once, and again after each drain.
@@ -138,16 +156,18 @@ impl Evictor {
         }
         (self.watch, self.recheck) = (None, None);
         self.pods = Pods::default();
-        let ours = |node: &CordonedNode| {
-            let annotations = node.metadata.annotations.as_ref();
-            annotations.is_some_and(|all| all.contains_key(CORDONED_BY))
-        };
-        let patch = json!({
-            "metadata": { "annotations": { CORDONED_BY: null } },
-            "spec": { "unschedulable": null },
-        });
-        let uncordoned = self.write_if(ours, &patch).await?;
+        let patch =
+            |node: &CordonedNode| match (annotation(node, CORDONED_BY), annotation(node, DRAINS_UNTIL)) {
+                (Some(_), _) => Some(json!({
+                    "metadata": { "annotations": { CORDONED_BY: null, DRAINS_UNTIL: null } },
+                    "spec": { "unschedulable": null },
+                })),
+                (None, Some(_)) => Some(json!({ "metadata": { "annotations": { DRAINS_UNTIL: null } } })),
+                (None, None) => None,
+            };
+        let written = self.write(patch).await?;
         self.released = true;
+        let uncordoned = written.is_some_and(|patch| patch.get("spec").is_some());
         Ok(if uncordoned { UncordonStatus::Again } else { UncordonStatus::Yes })
     }
 
@@ -202,26 +222,22 @@ impl Evictor {
         node.map_err(KubeError::about(&self.object()))
     }
 
-    /// Writes to the Node as it is, if it is so; returns true if written. A Node that others change meanwhile is read again.
-    async fn write_if(
+    /// Writes to the Node as it is; returns the patch, if it needs one. A Node that others change meanwhile is read again.
+    async fn write(
         &self,
-        holds: impl Fn(&CordonedNode) -> bool,
-        patch: &serde_json::Value,
-    ) -> Result<bool, KubeError> {
+        patch: impl Fn(&CordonedNode) -> Option<serde_json::Value>,
+    ) -> Result<Option<serde_json::Value>, KubeError> {
         let (nodes, params) = (nodes(self.api.client()), PatchParams::default());
         let mut conflicts = 0;
         loop {
             let node = self.get_node().await?;
-            if !holds(&node) {
-                return Ok(false);
-            }
-            let mut patch = patch.clone();
+            let Some(mut patch) = patch(&node) else { return Ok(None) };
             if let Some(metadata) = patch.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
                 metadata.insert("resourceVersion".to_owned(), json!(node.metadata.resource_version));
             }
-            let patched = nodes.patch_metadata(&self.node, &params, &Patch::Merge(patch)).await;
+            let patched = nodes.patch_metadata(&self.node, &params, &Patch::Merge(&patch)).await;
             match patched.map_err(KubeError::about(&self.object())) {
-                Ok(_) => return Ok(true),
+                Ok(_) => return Ok(Some(patch)),
                 Err(KubeError::Refused { status: 409, .. }) if conflicts < MAX_CONFLICTS => conflicts += 1,
                 Err(error) => return Err(error),
             }
@@ -231,10 +247,20 @@ impl Evictor {
     /// Cordons the node; returns true unless it was cordoned before.
     async fn cordon(&self) -> Result<bool, KubeError> {
         let patch = json!({
-            "metadata": { "annotations": { CORDONED_BY: AGENT } },
+            // What came while it was not cordoned leaves, too.
+            "metadata": { "annotations": { CORDONED_BY: AGENT, DRAINS_UNTIL: null } },
             "spec": { "unschedulable": true },
         });
-        self.write_if(|node| !node.spec.unschedulable, &patch).await
+        let written = self.write(|node| (!node.spec.unschedulable).then(|| patch.clone())).await?;
+        Ok(written.is_some())
+    }
+
+    /// Records which pods leave, unless the Node has it already, or none does.
+    async fn record(&self, config: &ConfigName) -> Result<(), KubeError> {
+        let Some(newest) = self.pods.newest() else { return Ok(()) };
+        let patch = json!({ "metadata": { "annotations": { DRAINS_UNTIL: format!("{config} {newest}") } } });
+        self.write(|node| recorded(node, config).is_none().then(|| patch.clone())).await?;
+        Ok(())
     }
 
     async fn list(&mut self) -> Result<(), KubeError> {
@@ -324,20 +350,32 @@ async fn seen_again(pods: &Api<CorePod>, pod: &Pod) -> Outcome {
     }
 }
 
+fn annotation<'a>(node: &'a CordonedNode, key: &str) -> Option<&'a str> {
+    node.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Returns the creation of the newest pod that leaves in the drain for a config, as it was recorded.
+fn recorded(node: &CordonedNode, config: &ConfigName) -> Option<Timestamp> {
+    let (of, newest) = annotation(node, DRAINS_UNTIL)?.split_once(' ')?;
+    if of == config.as_str() { Timestamp::read(newest) } else { None }
+}
+
+fn timestamp(time: &Time) -> Timestamp {
+    Timestamp::from_micros(u64::try_from(time.0.as_microsecond()).unwrap_or_default())
+}
+
 fn seen(metadata: ObjectMeta) -> PodSeen {
     let owners = metadata.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
     let stays = stays_on_node(metadata.annotations.as_ref(), owners.map(|owner| owner.kind.as_str()));
     let finalizers = metadata.finalizers.unwrap_or_default();
-    let terminating = metadata.deletion_timestamp.map(|due| {
-        let due = Timestamp::from_micros(u64::try_from(due.0.as_microsecond()).unwrap_or_default());
-        Terminating { due, finalizers }
-    });
+    let terminating = metadata.deletion_timestamp.map(|due| Terminating { due: timestamp(&due), finalizers });
     PodSeen {
         namespace: metadata.namespace.unwrap_or_default(),
         name: metadata.name.unwrap_or_default(),
         uid: metadata.uid.unwrap_or_default(),
         // Budgets are not known here.
         labels: std::collections::BTreeMap::new(),
+        created: metadata.creation_timestamp.map(|created| timestamp(&created)),
         stays,
         terminating,
     }

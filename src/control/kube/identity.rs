@@ -10,12 +10,13 @@ use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::error::KubeError;
+use super::validity::Validity;
 use crate::host::proxy::PROXY_FILE;
 use crate::host::{Proxies, Root};
 use crate::model::backoff::Backoff;
 use crate::model::text::chain;
 use crate::model::yaml;
-use crate::model::{Sha256, short};
+use crate::model::{Sha256, Timestamp, short};
 
 /// Directory of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -157,6 +158,15 @@ impl Identity {
                 Err(_) => tokio::time::sleep(backoff.next_wait()).await,
             }
         }
+    }
+
+    /// Tells the validity of the client certificate as it is on disk at a time; `None` where there is none to be read.
+    pub(super) fn certificate_told(&self, now: Timestamp) -> Option<String> {
+        let credentials = self.read().ok()?;
+        let (certificate, _) = credentials.client.as_ref()?;
+        let ders = super::pem::certificates(certificate, &credentials.file).ok()?;
+        let told = Validity::of_certificate(ders.first()?)?.told(now);
+        Some(format!("the client certificate of {} {told}", credentials.file))
     }
 
     /// Reads the credentials to connect with.

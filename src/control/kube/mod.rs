@@ -93,6 +93,7 @@ mod stand_in;
 mod tls;
 mod traffic;
 mod untrusted;
+mod validity;
 mod workload;
 
 use std::time::Duration;
@@ -110,7 +111,8 @@ use crate::model::backoff::Backoff;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, ModelError, Target};
-use crate::report::{Event, LinkDown, NodeReport};
+use crate::report::{Event, LinkDown, NodeReport, Unread};
+use crate::update::Fault;
 
 use client::ApiClient;
 use controller_config::ControllerConfigWatcher;
@@ -396,6 +398,10 @@ impl ControlPlane for Cluster {
         })
     }
 
+    fn unread(&self) -> Option<Unread> {
+        unread(&self.snapshot.borrow(), &self.node)
+    }
+
     fn is_control_plane(&self) -> bool {
         let snapshot = self.snapshot.borrow();
         snapshot.node.as_ref().is_some_and(NodeView::is_control_plane)
@@ -435,6 +441,34 @@ impl ControlPlane for Cluster {
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
         self.publish_report(report).await
+    }
+}
+
+/// Returns why nobody knows what is desired of the Node: the API server is awaited, the access to it is wrong, or the cluster has no
+/// such Node.
+fn unread(snapshot: &NodeSnapshot, node: &str) -> Option<Unread> {
+    if snapshot.node.is_some() {
+        return None;
+    }
+    let awaited = |what: String| Some(Unread::Awaited(what));
+    if snapshot.up {
+        return awaited(format!(
+            "Node {node}, which is not in the cluster; its kubelet registers it (`systemctl status kubelet`, `kubectl get node \
+             {node}`)"
+        ));
+    }
+    match &snapshot.down {
+        None => awaited("the API server".to_owned()),
+        Some(KubeError::Away { server, cause }) if !untrusted::is_certificate(cause) => {
+            awaited(format!("the API server at {server}: {cause}"))
+        }
+        Some(error @ KubeError::NoKubeconfig { .. }) => awaited(format!("a kubeconfig: {error}")),
+        Some(error) => Some(Unread::Refused(Fault {
+            class: error.class(),
+            reason: error.reason().to_owned(),
+            message: error.to_string(),
+            next: error.next(),
+        })),
     }
 }
 

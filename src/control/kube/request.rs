@@ -6,7 +6,7 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use kube::core::Status;
 use kube::core::response::StatusDetails;
 
-use super::error::{Details, KubeError};
+use super::error::{ANSWERS, Details, KubeError};
 
 /// The longest delay that an API server may set.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -65,14 +65,10 @@ pub(super) fn error_from_status(
     let answer: Status = serde_json::from_slice(body).unwrap_or_default();
     let object = purpose.object.clone();
     let message: String = answer.message.chars().take(MESSAGE).collect();
-    // An error inside the server on one eviction has no meaning for other requests: that of a pod with two
-    // PodDisruptionBudgets is a 500.
-    let away = match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::INTERNAL_SERVER_ERROR => !purpose.once,
-        status => status.is_server_error(),
-    };
-    if away {
-        let cause = format!("it answers {} for {object}: {message}", status.as_u16());
+    // What is sent once is judged by its caller: of an eviction a budget, two of them on one pod, and a busy server are 429, 500 and 503.
+    let is_busy = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
+    if is_busy && !purpose.once {
+        let cause = format!("{ANSWERS}{} for {object}: {message}", status.as_u16());
         return KubeError::Away { server, cause };
     }
     if status == StatusCode::NOT_FOUND {
@@ -176,10 +172,10 @@ mod tests {
             panic!("it is refused")
         };
         assert_eq!((details.budget.as_deref(), details.retry_after), (Some("needs 1"), 10));
-        let eviction = |status| judged("/api/v1/namespaces/a/pods/b/eviction", status, "{}");
-        assert!(matches!(eviction(429), KubeError::Refused { status: 429, .. }));
-        assert!(matches!(eviction(500), KubeError::Refused { status: 500, .. }));
-        assert!(eviction(503).is_away());
+        for code in [429, 500, 502, 503, 504] {
+            let eviction = judged("/api/v1/namespaces/a/pods/b/eviction", code, "{}");
+            assert!(matches!(eviction, KubeError::Refused { status, .. } if status == code), "{code}");
+        }
     }
 
     #[test]

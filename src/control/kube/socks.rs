@@ -34,7 +34,7 @@ pub(super) async fn connect(
         ([VERSION, NO_AUTH], _) => {}
         ([VERSION, PASSWORD], Some(login)) => log_in(tcp, login).await?,
         ([VERSION, NONE_FITS], Some(_)) => {
-            return Err("it takes neither a password nor nobody's word".to_owned());
+            return Err("it accepts neither a password nor anonymous access".to_owned());
         }
         ([VERSION, NONE_FITS | PASSWORD], None) => {
             return Err("it wants a user and a password; name them in the proxy's URL".to_owned());
@@ -160,7 +160,7 @@ mod tests {
             ("", vec![(3, vec![5, 0]), (15, vec![5, 5, 0, 1])], "api.test:6443: connection refused"),
             ("", vec![(3, vec![5, 0]), (15, vec![5, 0])], "eof"),
             ("u:geheim@", vec![(4, vec![5, 2]), (10, vec![1, 1])], "refuses the user"),
-            ("u:geheim@", vec![(4, vec![5, 0xff])], "takes neither"),
+            ("u:geheim@", vec![(4, vec![5, 0xff])], "accepts neither"),
         ];
         for (login, script, expected) in rows {
             let (address, task) = proxy(script).await;

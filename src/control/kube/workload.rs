@@ -12,6 +12,7 @@ use super::{Cluster, DrainBy, annotations};
 use crate::control::{ControlError, DrainStatus, UncordonStatus};
 use crate::model::annotations::DRAIN_BLOCKED;
 use crate::model::{ConfigName, Target, message};
+use crate::report::Event;
 
 /// Drains that may end with a schedulable node before the node reports it: one is an administrator's hand, and this
 /// many in a row are a controller that does not cordon.
@@ -24,7 +25,13 @@ impl Cluster {
             return Ok(DrainStatus::Waiting { why });
         }
         match self.drain_by {
-            DrainBy::Agent => Ok(self.evictor.drain().await?),
+            DrainBy::Agent => {
+                let drained = self.evictor.drain(&target.config).await?;
+                if let (Some(pods), Some(node)) = (self.evictor.take_late(), self.present()) {
+                    self.outbox.event(node, Event::PodsNotEvicted { pods }).await;
+                }
+                Ok(drained)
+            }
             DrainBy::Controller => self.request_drain(&target.config).await,
         }
     }

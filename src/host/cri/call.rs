@@ -93,7 +93,7 @@ impl Connection {
         let collected =
             Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(|error| error.to_string())?;
         let status = collected.trailers().and_then(status).or_else(|| status(&parts.headers));
-        let status = status.ok_or_else(|| format!("its answer is none of gRPC (HTTP {})", parts.status))?;
+        let status = status.ok_or_else(|| format!("its answer is not gRPC (HTTP {})", parts.status))?;
         Ok((status, collected.to_bytes()))
     }
 }

@@ -51,8 +51,11 @@ pub enum DesiredPath<'a> {
 /// Extended attributes of a file.
 #[derive(Debug, Clone, Copy)]
 pub enum Attributes<'a> {
-    /// Those of the file that it replaces; a new file gets the label that the host's SELinux policy names.
+    /// Those of the file that it replaces; a new file gets the label that the host's SELinux policy names. No access list: who may
+    /// read it is in the mode.
     Keep,
+    /// As [`Attributes::Keep`], and the access list of the file that it replaces: one that is edited remains what it is.
+    KeepAccess,
     /// These.
     Exactly(&'a [(String, Vec<u8>)]),
 }
@@ -66,6 +69,7 @@ pub struct Change<'a> {
     pub(super) over_directory: bool,
     pub(super) hard: Option<String>,
     pub(super) of_owner: bool,
+    pub(super) linked: bool,
 }
 
 /// Repetition of a change, for the leftovers of an interrupted run.
@@ -112,6 +116,11 @@ impl<'a> DesiredPath<'a> {
         Self::File { bytes, mode, uid, gid, attributes: Attributes::Keep }
     }
 
+    /// Wants a file that is an edited version of the one it replaces.
+    pub fn edited(bytes: &'a [u8], mode: u32, uid: u32, gid: u32) -> Self {
+        Self::File { bytes, mode, uid, gid, attributes: Attributes::KeepAccess }
+    }
+
     /// Wants a symbolic link of whatever owner.
     pub fn link(target: impl Into<String>) -> Self {
         Self::Link { target: target.into(), owner: None }
@@ -128,6 +137,7 @@ impl<'a> Change<'a> {
             over_directory: false,
             hard: None,
             of_owner: false,
+            linked: false,
         }
     }
 
@@ -135,6 +145,17 @@ impl<'a> Change<'a> {
     #[must_use]
     pub fn of_owner(self) -> Self {
         Self { of_owner: true, ..self }
+    }
+
+    /// Tells that the file has names which the configs know.
+    #[must_use]
+    pub fn linked(self, linked: bool) -> Self {
+        Self { linked, ..self }
+    }
+
+    /// Returns true if the configs know of further names of the file.
+    pub(super) fn may_be_linked(&self) -> bool {
+        self.linked || self.is_hard_link()
     }
 
     /// Returns true if an original that can't be saved is let go.

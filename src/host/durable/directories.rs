@@ -13,7 +13,8 @@ use super::{Batch, clear, is_in_sync, labels, leads_elsewhere, named, sync};
 use crate::host::HostError;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{
-    Dir, Entry, Hands, MadeDirectory, Missing, Root, mode_bits, no_name, same_inode, split, unlink,
+    Dir, Entry, Hands, MadeDirectory, Missing, Root, drop_access_lists, mode_bits, no_name, same_inode,
+    split, unlink,
 };
 use crate::model::walk;
 
@@ -292,6 +293,7 @@ impl Batch<'_> {
         clear(&place.dir, &temporary, true).map_err(|source| HostError::io("make", &*change.path, source))?;
         rustix::fs::mkdirat(&place.dir, temporary.as_str(), Mode::RWXU).map_err(failed)?;
         let fd = open(&place.dir, &temporary).map_err(failed)?;
+        drop_access_lists(&fd).map_err(failed)?;
         let path = format!("{}/{name}", place.dir.path());
         labels(&mut self.labels, self.root)?.apply_to_directory(&fd, &path)?;
         dress(&fd, &change.want, MADE).map_err(failed)?;

@@ -18,8 +18,11 @@ use rustix::process::{Resource, getrlimit};
 use super::temp_file::temporary;
 use super::{Change, DesiredPath, in_the_way, is_gone, named};
 use crate::host::HostError;
-use crate::host::error::{DIRECTORY, OTHERS_MAY_WRITE};
-use crate::host::root::{Dir, Entry, LaidPath, Look, Root, attributes, no_name, split};
+use crate::host::error::{DIRECTORY, OTHERS_MAY_WRITE, Unsafe};
+use crate::host::root::{
+    Dir, Entry, Hands, LaidPath, Look, READ_ATTRIBUTES, Root, attributes, no_name, not_kept,
+    not_kept_of_link, split,
+};
 use crate::model::obstacles::{Obstacle, Space};
 use crate::model::text::{chain, shell_word};
 
@@ -30,6 +33,14 @@ pub struct Examined {
     pub obstacle: Option<Obstacle>,
     /// The device that the path is on, or would be, and its space; `None` where the way is closed.
     pub space: Option<(u64, Space)>,
+    /// Attributes and names that no restored copy of it has, for people.
+    pub not_kept: Option<String>,
+}
+
+impl Examined {
+    fn closed(error: &HostError) -> Self {
+        Self { obstacle: Some(error.into()), space: None, not_kept: None }
+    }
 }
 
 impl From<&HostError> for Obstacle {
@@ -41,23 +52,27 @@ impl From<&HostError> for Obstacle {
 /// Looks at a path that is to be changed.
 pub fn examine(root: &Root, change: &Change<'_>) -> Result<Examined, HostError> {
     let path = change.path();
-    let closed = |error: &HostError| Examined { obstacle: Some(error.into()), space: None };
+    let closed = Examined::closed;
     let Some((directory, name)) = split(path) else { return Ok(closed(&no_name(path))) };
     if let Some(laid) = laid(root, change)? {
         return Ok(laid);
     }
     let (dir, is_whole) = match root.walk_existing(directory, change.hands()) {
         Ok(walked) => walked,
-        Err(error) if is_gone(root, change, &error) => return Ok(Examined { obstacle: None, space: None }),
+        Err(error) if is_gone(root, change, &error) => {
+            return Ok(Examined { obstacle: None, space: None, not_kept: None });
+        }
         Err(error) if error.is_lasting() => return Ok(closed(&named(error, path))),
         Err(error) => return Err(named(error, path)),
     };
     let space = space(&dir, path)?;
+    let mut lost = None;
     let obstacle = match in_place(&dir, name, change, is_whole) {
         Ok(Standing::Nothing) if change.is_removal() => None,
         Ok(Standing::Fixed(obstacle)) => Some(obstacle),
         Ok(Standing::Kept) => None,
         Ok(Standing::Nothing | Standing::Replaceable) => {
+            lost = lost_at(&dir, name, change, is_whole)?;
             let closed = closed_directory(&dir, path)?.or_else(|| limit(change));
             match closed.or_else(|| no_draft(&dir, name, change)) {
                 None => no_link(root, change, space.0)?,
@@ -67,14 +82,14 @@ pub fn examine(root: &Root, change: &Change<'_>) -> Result<Examined, HostError> 
         Err(error) if error.is_lasting() => Some((&error).into()),
         Err(error) => return Err(error),
     };
-    Ok(Examined { obstacle, space: Some(space) })
+    Ok(Examined { obstacle, space: Some(space), not_kept: lost })
 }
 
 /// Looks at a path that something is laid over, or over a directory above it; `None` where the disk tells.
 fn laid(root: &Root, change: &Change<'_>) -> Result<Option<Examined>, HostError> {
     let path = change.path();
     let Look::Laid(real, will_be) = root.look(path)? else { return Ok(None) };
-    let closed = |error: &HostError| Some(Examined { obstacle: Some(error.into()), space: None });
+    let closed = |error: &HostError| Some(Examined::closed(error));
     let Some((above, found)) = root.laid_above(&real) else { return Ok(None) };
     let (directory, _) = split(&above).ok_or_else(|| no_name(path))?;
     let (dir, _) = match root.walk_existing(directory, change.hands()) {
@@ -112,7 +127,29 @@ fn laid(root: &Root, change: &Change<'_>) -> Result<Option<Examined>, HostError>
         None => closed_directory(&dir, path)?.or_else(|| limit(change)),
         obstacle => obstacle,
     };
-    Ok(Some(Examined { obstacle, space }))
+    Ok(Some(Examined { obstacle, space, not_kept: None }))
+}
+
+/// Returns what of an entry is lost with its replacement.
+fn lost_at(dir: &Dir, name: &str, change: &Change<'_>, is_whole: bool) -> Result<Option<String>, HostError> {
+    let failed = |errno: Errno| HostError::io(READ_ATTRIBUTES, change.path(), errno);
+    if !is_whole {
+        return Ok(None);
+    }
+    let (names, lost) = match Entry::of(dir, name, change.path())? {
+        Entry::File { file, stat } => (stat.st_nlink, not_kept(&file, dir).map_err(failed)?),
+        Entry::Link { .. } => (1, not_kept_of_link(dir, name).map_err(failed)?),
+        Entry::Absent | Entry::Directory { .. } | Entry::Other(_) => return Ok(None),
+    };
+    let is_linked = names > 1 && !change.may_be_linked();
+    let names = is_linked.then(|| {
+        format!(
+            "it has {names} names (hard links), the others keep the old content, and no undo joins them again"
+        )
+    });
+    let lost = (!lost.is_empty()).then(|| format!("no undo gives it {} again", lost.join(", ")));
+    let parts: Vec<String> = names.into_iter().chain(lost).collect();
+    Ok((!parts.is_empty()).then(|| parts.join(", and ")))
 }
 
 /// Entry at a path.
@@ -280,6 +317,28 @@ fn no_link(root: &Root, change: &Change<'_>, device: u64) -> Result<Option<Obsta
         Ok(Entry::File { file, .. }) => Ok(fixed(rustix::fs::ioctl_getflags(&file), target)),
         Ok(Entry::Absent | Entry::Link { .. } | Entry::Directory { .. } | Entry::Other(_)) => Ok(None),
         Err(error) if error.is_lasting() => Ok(Some((&error).into())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the link in a directory of another account on the way to a directory, if one is the first that is not followed there.
+pub fn link_of_account(root: &Root, directory: &str) -> Result<Option<String>, HostError> {
+    match root.walk_existing(directory, Hands::entering(0)) {
+        Err(HostError::UnsafeDirectory { directory, rule: Unsafe::LinkOfAccount { .. }, .. }) => {
+            Ok(Some(directory))
+        }
+        Ok(_) => Ok(None),
+        Err(error) if error.is_lasting() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns true if something is mounted on a path. One that can't be walked to is looked at by itself.
+pub fn is_mounted(root: &Root, path: &str) -> Result<bool, HostError> {
+    let (directory, name) = split(path).ok_or_else(|| no_name(path))?;
+    match root.walk_existing(directory, Hands::entering(0)) {
+        Ok((dir, is_whole)) => Ok(is_whole && dir.check_mount(name, path).is_err()),
+        Err(error) if error.is_lasting() => Ok(false),
         Err(error) => Err(error),
     }
 }

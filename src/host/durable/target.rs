@@ -7,7 +7,10 @@ use rustix::fs::Stat;
 
 use super::change::{Attempt, Attributes, DesiredPath};
 use crate::host::HostError;
-use crate::host::root::{AttributeList, Dir, Entry, attributes};
+use crate::host::root::{
+    ACCESS_LIST, AttributeList, Dir, Entry, FLAGS, READ_ATTRIBUTES, SIGNATURE, attributes, has_access_list,
+    is_trusted,
+};
 
 /// As much as is compared at once: a large file is not held a second time.
 const CHUNK: usize = 64 * 1024;
@@ -71,7 +74,7 @@ pub(super) fn compare(
             if right {
                 return Ok(Comparison::Equal);
             }
-            Ok(Comparison::PendingChange { kept: Some(attributes_to_keep(&file, path)?) })
+            Ok(Comparison::PendingChange { kept: Some(attributes_to_keep(&file, path, *desired)?) })
         }
         (
             DesiredPath::Absent
@@ -99,10 +102,20 @@ fn foreign(found: &Entry, path: &str, want: &DesiredPath<'_>) -> Option<HostErro
     Some(HostError::Kind { path: path.to_owned(), expected, found })
 }
 
-fn attributes_to_keep(file: &std::fs::File, path: &str) -> Result<AttributeList, HostError> {
+fn attributes_to_keep(
+    file: &std::fs::File,
+    path: &str,
+    desired: Attributes<'_>,
+) -> Result<AttributeList, HostError> {
+    let keeps_access = matches!(desired, Attributes::KeepAccess);
     let mut kept = attributes(file, path)?;
-    // Capabilities and access lists belong to the old contents; mode and owner come from the config.
-    kept.retain(|(name, _)| name.starts_with("user.") || name == "security.selinux");
+    // Capabilities and signatures belong to the old contents; so do access lists, where mode and owner come from the config.
+    kept.retain(|(name, _)| {
+        name.starts_with("user.")
+            || is_trusted(name)
+            || [FLAGS, "security.selinux"].contains(&&**name)
+            || name == ACCESS_LIST && keeps_access
+    });
     Ok(kept)
 }
 
@@ -111,9 +124,20 @@ fn same_dress(stat: &Stat, mode: u32, uid: u32, gid: u32) -> bool {
 }
 
 fn same_attributes(file: impl AsFd, path: &str, desired: Attributes<'_>) -> Result<bool, HostError> {
-    let Attributes::Exactly(exactly) = desired else { return Ok(true) };
+    let exactly = match desired {
+        Attributes::Keep => {
+            let has_list = has_access_list(file);
+            return Ok(!has_list.map_err(|errno| HostError::io(READ_ATTRIBUTES, path, errno))?);
+        }
+        Attributes::KeepAccess => return Ok(true),
+        Attributes::Exactly(exactly) => exactly,
+    };
     let mut found = attributes(file, path)?;
     let mut exactly = exactly.to_vec();
+    // Where the kernel measures files, it writes a digest by itself.
+    if !exactly.iter().any(|(name, _)| name == SIGNATURE) {
+        found.retain(|(name, _)| name != SIGNATURE);
+    }
     found.sort();
     exactly.sort();
     Ok(found == exactly)

@@ -6,13 +6,13 @@ use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fd::{AsFd as _, OwnedFd};
-use rustix::fs::{Advice, AtFlags, Gid, Mode, OFlags, Uid, XattrFlags};
+use rustix::fs::{Advice, AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
-use super::change::{Change, DesiredPath};
+use super::change::{Attributes, Change, DesiredPath};
 use super::sync;
 use crate::host::HostError;
-use crate::host::root::{AttributeList, Dir, mode_bits, unlink};
+use crate::host::root::{AttributeList, Dir, drop_access_list, mode_bits, set_attributes, unlink};
 use crate::model::ids::DRAFT_SUFFIX;
 
 /// So often a name that is taken is freed: an honest host needs one try, and a hostile one shall not keep us for ever.
@@ -63,14 +63,17 @@ impl<'a> TempFile<'a> {
             made = self.make(dir);
         }
         let fd = made.map_err(|errno| self.failed(errno.into()))?;
-        let (Some(fd), DesiredPath::File { bytes, mode, uid, gid, .. }) = (fd, &self.change.want) else {
+        let (Some(fd), DesiredPath::File { bytes, mode, uid, gid, attributes }) = (fd, &self.change.want)
+        else {
             return Ok(());
         };
+        let exact = matches!(attributes, Attributes::Exactly(_));
         let stat = rustix::fs::fstat(&fd).map_err(|errno| self.failed(errno.into()))?;
         *self.inode.lock().unwrap_or_else(PoisonError::into_inner) = Some((stat.st_dev, stat.st_ino));
         let fd = write(fd, bytes).map_err(|source| self.failed(source))?;
-        set_metadata(&fd, (*mode, *uid, *gid), &self.attributes)
-            .map_err(|errno| self.failed(errno.into()))?;
+        let set = set_metadata(&fd, (*mode, *uid, *gid))
+            .and_then(|()| set_attributes(&fd, &self.attributes, exact));
+        set.map_err(|errno| self.failed(errno.into()))?;
         // Linux starts the writing and does not wait. All bytes of a batch are under way before the first sync asks
         // for the file system's log to be written, so one log write carries all of them. Advice only: it may fail.
         let _advised = rustix::fs::fadvise(&fd, 0, None, Advice::DontNeed);
@@ -159,19 +162,13 @@ fn write(fd: OwnedFd, bytes: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Gives a new file its owner, then the properties that a change of owner would clear: mode and attributes.
-fn set_metadata(
-    fd: &OwnedFd,
-    (mode, uid, gid): (u32, u32, u32),
-    attributes: &[(String, Vec<u8>)],
-) -> Result<(), Errno> {
+/// Gives a new file its owner, then the mode, which a change of owner would clear; attributes come later. What it inherited from its
+/// directory goes first.
+fn set_metadata(fd: &OwnedFd, (mode, uid, gid): (u32, u32, u32)) -> Result<(), Errno> {
+    drop_access_list(fd)?;
     let stat = rustix::fs::fstat(fd)?;
     if (stat.st_uid, stat.st_gid) != (uid, gid) {
         rustix::fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
     }
-    rustix::fs::fchmod(fd, mode_bits(mode))?;
-    for (name, value) in attributes {
-        rustix::fs::fsetxattr(fd, name.as_str(), value, XattrFlags::empty())?;
-    }
-    Ok(())
+    rustix::fs::fchmod(fd, mode_bits(mode))
 }

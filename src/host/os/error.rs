@@ -1,15 +1,16 @@
 //! Errors of the OS backends, in common words.
 
+mod kind;
 mod next;
 mod pull;
 
 use serde::{Deserialize, Serialize};
 
+pub(in crate::host) use kind::OsErrorKind;
 #[cfg(feature = "backend-ostree")]
 pub(in crate::host::os) use pull::of_skopeo;
 
 use crate::host::HostError;
-use crate::model::FaultClass;
 use crate::model::text::shown;
 
 /// The object of errors that are about no image.
@@ -17,6 +18,48 @@ pub(super) const SYSROOT: &str = "the libostree sysroot";
 
 /// The longest cause of a failure.
 const MAX_CAUSE_CHARS: usize = 2000;
+
+/// Kinds by the words of skopeo, ostree-ext and libostree, in small letters; the first row that fits counts.
+const KNOWN: [(&str, OsErrorKind); 37] = [
+    ("no space left", OsErrorKind::NoSpace),
+    ("min-free-space", OsErrorKind::NoSpace),
+    ("disk quota exceeded", OsErrorKind::NoSpace),
+    ("skopeo spawn error", OsErrorKind::MissingTool),
+    // Of any backend: they have one next step.
+    ("is rejected by policy", OsErrorKind::PullFailed),
+    ("source image rejected", OsErrorKind::PullFailed),
+    ("x509: ", OsErrorKind::PullFailed),
+    ("server gave http response", OsErrorKind::PullFailed),
+    ("getting username and password", OsErrorKind::Unauthorized),
+    ("unauthorized", OsErrorKind::Unauthorized),
+    ("authentication required", OsErrorKind::Unauthorized),
+    ("403 (forbidden)", OsErrorKind::Unauthorized),
+    ("packages not found", OsErrorKind::NoPackage),
+    ("no enabled repositories", OsErrorKind::NoRepositories),
+    ("pinging container registry", OsErrorKind::PullFailed),
+    ("connection refused", OsErrorKind::PullFailed),
+    ("no such host", OsErrorKind::PullFailed),
+    ("i/o timeout", OsErrorKind::PullFailed),
+    ("system transaction in progress", OsErrorKind::Busy),
+    ("transaction in progress", OsErrorKind::Busy),
+    ("statuscode: 401", OsErrorKind::Unauthorized),
+    ("statuscode: 403", OsErrorKind::Unauthorized),
+    ("manifest unknown", OsErrorKind::ImageNotFound),
+    ("name unknown", OsErrorKind::ImageNotFound),
+    ("statuscode: 404", OsErrorKind::ImageNotFound),
+    ("image has architecture", OsErrorKind::WrongArchitecture),
+    ("image found in manifest list for architecture", OsErrorKind::WrongArchitecture),
+    ("image found in image index for architecture", OsErrorKind::WrongArchitecture),
+    ("digest did not match", OsErrorKind::DigestMismatch),
+    ("does not match provided manifest digest", OsErrorKind::DigestMismatch),
+    ("does not match expected sha256:", OsErrorKind::Corrupted),
+    ("corrupted blob", OsErrorKind::Corrupted),
+    ("not an ostree encapsulated container", OsErrorKind::NoCommit),
+    ("does not have ostree.bootable", OsErrorKind::NotBootable),
+    ("multiple kernels found in", OsErrorKind::Kernels),
+    ("no kernel found in", OsErrorKind::Kernels),
+    ("failed to find kernel in", OsErrorKind::Kernels),
+];
 
 /// Failure of a backend's work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,46 +90,6 @@ impl OsError {
 
     /// Finds the kind of a failure by the words of skopeo, ostree-ext and libostree: none of them gives a code.
     pub(in crate::host) fn from_text(object: &str, text: &str, other: OsErrorKind) -> Self {
-        const KNOWN: [(&str, OsErrorKind); 37] = [
-            ("no space left", OsErrorKind::NoSpace),
-            ("min-free-space", OsErrorKind::NoSpace),
-            ("disk quota exceeded", OsErrorKind::NoSpace),
-            ("skopeo spawn error", OsErrorKind::MissingTool),
-            // Of any backend: they have one next step.
-            ("is rejected by policy", OsErrorKind::PullFailed),
-            ("source image rejected", OsErrorKind::PullFailed),
-            ("x509: ", OsErrorKind::PullFailed),
-            ("server gave http response", OsErrorKind::PullFailed),
-            ("getting username and password", OsErrorKind::Unauthorized),
-            ("unauthorized", OsErrorKind::Unauthorized),
-            ("authentication required", OsErrorKind::Unauthorized),
-            ("403 (forbidden)", OsErrorKind::Unauthorized),
-            ("packages not found", OsErrorKind::NoPackage),
-            ("no enabled repositories", OsErrorKind::NoRepositories),
-            ("pinging container registry", OsErrorKind::PullFailed),
-            ("connection refused", OsErrorKind::PullFailed),
-            ("no such host", OsErrorKind::PullFailed),
-            ("i/o timeout", OsErrorKind::PullFailed),
-            ("system transaction in progress", OsErrorKind::Busy),
-            ("transaction in progress", OsErrorKind::Busy),
-            ("statuscode: 401", OsErrorKind::Unauthorized),
-            ("statuscode: 403", OsErrorKind::Unauthorized),
-            ("manifest unknown", OsErrorKind::ImageNotFound),
-            ("name unknown", OsErrorKind::ImageNotFound),
-            ("statuscode: 404", OsErrorKind::ImageNotFound),
-            ("image has architecture", OsErrorKind::WrongArchitecture),
-            ("image found in manifest list for architecture", OsErrorKind::WrongArchitecture),
-            ("image found in image index for architecture", OsErrorKind::WrongArchitecture),
-            ("digest did not match", OsErrorKind::DigestMismatch),
-            ("does not match provided manifest digest", OsErrorKind::DigestMismatch),
-            ("does not match expected sha256:", OsErrorKind::Corrupted),
-            ("corrupted blob", OsErrorKind::Corrupted),
-            ("not an ostree encapsulated container", OsErrorKind::NoCommit),
-            ("does not have ostree.bootable", OsErrorKind::NotBootable),
-            ("multiple kernels found in", OsErrorKind::Kernels),
-            ("no kernel found in", OsErrorKind::Kernels),
-            ("failed to find kernel in", OsErrorKind::Kernels),
-        ];
         let low = text.to_lowercase();
         let trouble =
             KNOWN.iter().find(|(part, _)| low.contains(part)).map_or(other, |(_, trouble)| *trouble);
@@ -105,213 +108,103 @@ impl OsError {
     }
 }
 
-/// The kinds of failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(in crate::host) enum OsErrorKind {
-    /// The sysroot is not the one that is booted.
-    NotBooted,
-    /// Another program holds the sysroot.
-    Busy,
-    /// The registry is away, or the network is.
-    PullFailed,
-    /// The registry wants other credentials.
-    Unauthorized,
-    /// No such image.
-    ImageNotFound,
-    /// Another image than the requested one.
-    DigestMismatch,
-    /// Another deployment than the desired one is staged, although the tooling reported success.
-    WrongStaged,
-    /// A part of the image does not match its digest: a cache or a line that breaks it.
-    Corrupted,
-    /// The image is not one that boots.
-    NotBootable,
-    /// The image has no kernel, or several.
-    Kernels,
-    /// The image has the marks of one that boots, but no ostree commit in it.
-    NoCommit,
-    /// The image is for other machines.
-    WrongArchitecture,
-    /// The disk is full.
-    NoSpace,
-    /// The image would not fit into the repository.
-    SysrootFull,
-    /// The kernel of the image would not fit into `/boot`.
-    BootFull,
-    /// A program is not installed.
-    MissingTool,
-    /// The deployment is locked: the reboot would drop it.
-    Locked,
-    /// A deployment that is to boot next is not there.
-    DeploymentGone,
-    /// The backend can't change packages.
-    CannotLayer,
-    /// The backend can't download an image without staging it.
-    CannotPrefetch,
-    /// Packages were changed on this host, and the backend would drop that.
-    LocalPackages,
-    /// bootc keeps the OS where libostree does not see it.
-    Composefs,
-    /// bootc failed.
-    Bootc,
-    /// The kernel or an extension is none that packages stand for.
-    WrongLayers,
-    /// Packages that were requested are not in the staged deployment, or nowhere to be had.
-    NoPackage,
-    /// Packages are requested of the deployment, and the host has no repository of packages.
-    NoRepositories,
-    /// A seed lacks a file, or one of its files can't be read.
-    SeedDamaged,
-    /// A part of this host can't be in a seed.
-    SeedUnfit,
-    /// An image can't be pushed.
-    PushFailed,
-    /// The stateroot runs, boots next, or is there already.
-    StaterootInUse,
-    /// There is no such stateroot.
-    NoStateroot,
-    /// Something on the host, or in the new system, keeps a stateroot from being made or activated.
-    StaterootBlocked,
-    /// libostree failed.
-    Libostree,
-    /// rpm-ostree failed.
-    RpmOstree,
-    /// The daemon of rpm-ostree ended in the middle.
-    DaemonLost,
-    /// The unit of the daemon of rpm-ostree is masked.
-    DaemonMasked,
-    /// The worker's file is not there, or is another version's.
-    NotInstalled,
-    /// The worker ended without an answer.
-    Worker,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl OsErrorKind {
-    fn class(self) -> FaultClass {
-        match self {
-            Self::Busy
-            | Self::PushFailed
-            | Self::PullFailed
-            | Self::Unauthorized
-            | Self::Corrupted
-            | Self::NoSpace
-            | Self::SysrootFull
-            | Self::BootFull
-            | Self::MissingTool
-            | Self::NotInstalled
-            | Self::Locked
-            | Self::Bootc
-            | Self::RpmOstree
-            | Self::DaemonLost
-            // An administrator's hand ends both, and tells the agent nothing.
-            | Self::DaemonMasked
-            | Self::NoRepositories
-            // Another program may have staged in between.
-            | Self::WrongStaged
-            | Self::Worker => FaultClass::Retry,
-            Self::NotBooted
-            | Self::ImageNotFound
-            | Self::DigestMismatch
-            | Self::NotBootable
-            | Self::Kernels
-            | Self::NoCommit
-            | Self::WrongArchitecture
-            | Self::DeploymentGone
-            | Self::CannotLayer
-            | Self::CannotPrefetch
-            | Self::LocalPackages
-            | Self::Composefs
-            | Self::WrongLayers
-            | Self::NoPackage
-            | Self::SeedUnfit
-            | Self::StaterootInUse
-            | Self::NoStateroot
-            | Self::StaterootBlocked
-            | Self::Libostree => FaultClass::Degraded,
-            Self::SeedDamaged => FaultClass::Unreconcilable,
-        }
-    }
+    /// Texts of skopeo 1.9 and 1.18, of ostree-ext 0.15, libostree 2022 and rpm-ostree 2024; of each row one.
+    const SAID: [(&str, OsErrorKind); 37] = [
+        (
+            "writing blob: storing blob to file \"/var/tmp/storage1\": write /var/tmp/storage1: no space left on device",
+            OsErrorKind::NoSpace,
+        ),
+        (
+            "Importing: Unencapsulating base: min-free-space-percent '3%' would be exceeded, at least 12.5 MB requested",
+            OsErrorKind::NoSpace,
+        ),
+        ("writing blob: write /var/tmp/storage1: disk quota exceeded", OsErrorKind::NoSpace),
+        ("skopeo spawn error: No such file or directory (os error 2)", OsErrorKind::MissingTool),
+        ("Running image docker://r.test/os@sha256:1 is rejected by policy.", OsErrorKind::PullFailed),
+        ("Source image rejected: A signature was required, but no signature exists", OsErrorKind::PullFailed),
+        (
+            "Get \"https://r.test/v2/\": x509: certificate signed by unknown authority",
+            OsErrorKind::PullFailed,
+        ),
+        (
+            "Get \"https://r.test/v2/\": http: server gave HTTP response to HTTPS client",
+            OsErrorKind::PullFailed,
+        ),
+        (
+            "getting username and password: 1 error occurred: reading JSON file \"auth.json\": unexpected end of JSON input",
+            OsErrorKind::Unauthorized,
+        ),
+        (
+            "reading manifest sha256:1 in r.test/os: unauthorized: access to the requested resource is not authorized",
+            OsErrorKind::Unauthorized,
+        ),
+        ("reading manifest sha256:1 in r.test/os: authentication required", OsErrorKind::Unauthorized),
+        (
+            "requesting bearer token: invalid status code from registry 403 (Forbidden)",
+            OsErrorKind::Unauthorized,
+        ),
+        ("error: Packages not found: kernel-rt-core", OsErrorKind::NoPackage),
+        ("error: No enabled repositories", OsErrorKind::NoRepositories),
+        (
+            "pinging container registry r.test: Get \"https://r.test/v2/\": context deadline exceeded",
+            OsErrorKind::PullFailed,
+        ),
+        (
+            "fetching blob: Get \"https://r.test/v2/os/blobs/sha256:1\": dial tcp 192.0.2.1:443: connect: connection refused",
+            OsErrorKind::PullFailed,
+        ),
+        ("fetching blob: dial tcp: lookup r.test on 192.0.2.53:53: no such host", OsErrorKind::PullFailed),
+        ("fetching blob: read tcp 192.0.2.2:50000->192.0.2.1:443: i/o timeout", OsErrorKind::PullFailed),
+        ("error: System transaction in progress", OsErrorKind::Busy),
+        ("error: Transaction in progress: (null)", OsErrorKind::Busy),
+        (
+            "fetching target platform image selected from image index: StatusCode: 401, \"\"",
+            OsErrorKind::Unauthorized,
+        ),
+        ("reading manifest sha256:1 in r.test/os: StatusCode: 403, \"\"", OsErrorKind::Unauthorized),
+        ("reading manifest sha256:1 in r.test/os: manifest unknown", OsErrorKind::ImageNotFound),
+        (
+            "reading manifest sha256:1 in r.test/os: name unknown: repository name not known to registry",
+            OsErrorKind::ImageNotFound,
+        ),
+        ("reading manifest sha256:1 in r.test/os: StatusCode: 404, \"\"", OsErrorKind::ImageNotFound),
+        ("Image has architecture arm64; this machine is amd64", OsErrorKind::WrongArchitecture),
+        (
+            "choosing image instance: no image found in manifest list for architecture amd64, variant \"\", OS linux",
+            OsErrorKind::WrongArchitecture,
+        ),
+        (
+            "choosing image instance: no image found in image index for architecture amd64, variant \"\", OS linux",
+            OsErrorKind::WrongArchitecture,
+        ),
+        ("manifest digest did not match: expected sha256:1, got sha256:2", OsErrorKind::DigestMismatch),
+        ("manifest does not match provided manifest digest sha256:1", OsErrorKind::DigestMismatch),
+        ("config digest sha256:2 does not match expected sha256:1", OsErrorKind::Corrupted),
+        ("corrupted blob, expecting sha256:1, got sha256:2", OsErrorKind::Corrupted),
+        ("Target is not an ostree encapsulated container", OsErrorKind::NoCommit),
+        ("Image does not have ostree.bootable or containers.bootc label", OsErrorKind::NotBootable),
+        ("Multiple kernels found in: usr/lib/modules", OsErrorKind::Kernels),
+        ("No kernel found in usr/lib/modules", OsErrorKind::Kernels),
+        ("Failed to find kernel in /usr/lib/modules, /usr/lib/ostree-boot or /boot", OsErrorKind::Kernels),
+    ];
 
-    pub(in crate::host) fn reason(self) -> &'static str {
-        match self {
-            Self::NotBooted => "NotBooted",
-            Self::Busy => "SysrootBusy",
-            Self::PullFailed => "ImagePullFailed",
-            Self::Unauthorized => "ImagePullUnauthorized",
-            Self::ImageNotFound => "ImageNotFound",
-            Self::DigestMismatch => "ImageDigestMismatch",
-            Self::WrongStaged => "WrongImageStaged",
-            Self::Corrupted => "ImageCorrupted",
-            Self::NotBootable | Self::Kernels | Self::NoCommit => "ImageNotBootable",
-            Self::WrongArchitecture => "ImageWrongArchitecture",
-            Self::NoSpace => "DiskFull",
-            Self::SysrootFull => "SysrootFull",
-            Self::BootFull => "BootFull",
-            Self::MissingTool => "ToolMissing",
-            Self::Locked => "DeploymentLocked",
-            Self::DeploymentGone => "DeploymentGone",
-            Self::CannotLayer | Self::CannotPrefetch => "UnsupportedByBackend",
-            Self::LocalPackages => "LocalPackages",
-            Self::Composefs => "ComposefsHost",
-            Self::Bootc => "BootcFailed",
-            Self::WrongLayers => "InvalidConfig",
-            Self::NoPackage => "PackageNotStaged",
-            Self::NoRepositories => "NoRepositories",
-            Self::SeedDamaged => "SeedDamaged",
-            Self::SeedUnfit => "SeedNotMade",
-            Self::PushFailed => "ImagePushFailed",
-            Self::StaterootInUse => "StaterootInUse",
-            Self::NoStateroot => "NoStateroot",
-            Self::StaterootBlocked => "StaterootBlocked",
-            Self::Libostree => "LibostreeFailed",
-            Self::RpmOstree => "RpmOstreeFailed",
-            Self::DaemonLost => "RpmOstreeDaemonLost",
-            Self::DaemonMasked => "RpmOstreeMasked",
-            Self::NotInstalled => "OsWorkerNotInstalled",
-            Self::Worker => "OsWorkerFailed",
+    /// A row that another one hides is never met.
+    #[test]
+    fn each_row_is_met_by_text_of_its_program() {
+        let mut left: Vec<&str> = KNOWN.iter().map(|(words, _)| *words).collect();
+        for (text, expected) in SAID {
+            let error = OsError::from_text("image", text, OsErrorKind::Worker);
+            assert_eq!(error.trouble, expected, "{text}");
+            let low = text.to_lowercase();
+            let met = KNOWN.iter().find(|(words, _)| low.contains(words));
+            left.retain(|words| met.is_none_or(|(met, _)| met != words));
         }
-    }
-
-    fn next(self) -> &'static str {
-        match self {
-            Self::NotBooted => next::NOT_BOOTED,
-            Self::Busy => next::BUSY,
-            Self::PullFailed => next::PULL_FAILED,
-            Self::Unauthorized => next::UNAUTHORIZED,
-            Self::ImageNotFound => next::IMAGE_NOT_FOUND,
-            Self::DigestMismatch => next::DIGEST_MISMATCH,
-            Self::WrongStaged => next::WRONG_STAGED,
-            Self::Corrupted => next::CORRUPTED,
-            Self::NotBootable => next::NOT_BOOTABLE,
-            Self::Kernels => next::KERNELS,
-            Self::NoCommit => next::NO_COMMIT,
-            Self::WrongArchitecture => next::WRONG_ARCHITECTURE,
-            Self::BootFull => next::BOOT_FULL,
-            Self::CannotLayer => next::CANNOT_LAYER,
-            Self::CannotPrefetch => next::CANNOT_PREFETCH,
-            Self::LocalPackages => next::LOCAL_PACKAGES,
-            Self::Composefs => next::COMPOSEFS,
-            Self::Bootc => next::BOOTC,
-            Self::WrongLayers => next::WRONG_LAYERS,
-            Self::NoPackage => next::NO_PACKAGE,
-            Self::NoRepositories => next::NO_REPOSITORIES,
-            Self::RpmOstree => next::RPM_OSTREE,
-            Self::DaemonLost => next::DAEMON_LOST,
-            Self::DaemonMasked => next::DAEMON_MASKED,
-            Self::NoSpace | Self::SysrootFull => next::NO_SPACE,
-            Self::MissingTool => next::MISSING_TOOL,
-            Self::Locked => next::LOCKED,
-            Self::DeploymentGone => next::DEPLOYMENT_GONE,
-            Self::NotInstalled => next::NOT_INSTALLED,
-            Self::SeedDamaged => next::SEED_DAMAGED,
-            Self::SeedUnfit => next::SEED_UNFIT,
-            Self::PushFailed => next::PUSH_FAILED,
-            Self::StaterootInUse => next::STATEROOT_IN_USE,
-            Self::NoStateroot => next::NO_STATEROOT,
-            Self::StaterootBlocked => next::STATEROOT_BLOCKED,
-            Self::Libostree => next::LIBOSTREE,
-            Self::Worker => next::WORKER,
-        }
+        assert_eq!(left, Vec::<&str>::new());
+        let other = OsError::from_text("image", "something new", OsErrorKind::Worker);
+        assert_eq!(other.trouble, OsErrorKind::Worker);
     }
 }

@@ -56,7 +56,7 @@ impl Limit {
                 "See what it waits for (the line to the registry, journalctl -b); it is tried again."
             }
             Self::Total => {
-                "Make the image or the line to the registry smaller or faster, or raise the limit in \
+                "Use a smaller image or a faster link to the registry, or raise the limit in \
                  /etc/machine-config-agent/settings.toml; it is tried again."
             }
         }

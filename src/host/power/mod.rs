@@ -10,6 +10,7 @@ mod tests;
 
 use std::fmt;
 
+use super::error::FIND_HOST;
 use super::root::Root;
 use super::{BoxFuture, HostError};
 use crate::model::BootId;
@@ -81,6 +82,9 @@ impl Power for Supervised {
 fn read_boot_id(root: &Root) -> Result<BootId, HostError> {
     let malformed =
         |cause: String| HostError::Malformed { path: BOOT_ID.to_owned(), format: "a boot id", cause };
-    let text = root.read_text(BOOT_ID)?.ok_or_else(|| malformed("there is no such file".to_owned()))?;
+    let Some(text) = root.read_text(BOOT_ID)? else {
+        let lacks = std::io::Error::new(std::io::ErrorKind::NotFound, format!("it has no {BOOT_ID}"));
+        return Err(HostError::io(FIND_HOST, root.base().display().to_string(), lacks));
+    };
     BootId::new(text.trim()).map_err(|error| malformed(error.to_string()))
 }

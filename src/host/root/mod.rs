@@ -6,6 +6,7 @@
 
 mod ahead;
 mod aside;
+mod attributes;
 mod kind;
 mod laid;
 mod lock;
@@ -25,17 +26,22 @@ use rustix::io::Errno;
 
 use super::ContainerHandles;
 use super::HostError;
-use super::error::is_unreachable;
+use super::error::{OPEN_ROOT, is_unreachable};
 use super::failpoint::FailPoints;
 use super::fsync::fsync;
 use super::meter::Meter;
 
 pub use ahead::{DirectoriesAhead, DirectoryAhead};
+pub(in crate::host) use attributes::{
+    ACCESS_LIST, AttributeList, FLAGS, READ_ATTRIBUTES, SIGNATURE, attributes, drop_access_list,
+    drop_access_lists, has_access_list, has_default_list, is_trusted, not_kept, not_kept_of_link,
+    set_attributes,
+};
 pub(in crate::host) use kind::kind_word;
 pub(in crate::host) use laid::Look;
 pub use laid::{LaidPath, LaidPaths};
 pub use lock::{Holder, LockFile};
-pub(in crate::host) use read::{AttributeList, Entry, attributes, read_at_most, same_inode};
+pub(in crate::host) use read::{Entry, read_at_most, same_inode};
 pub use walk::Hands;
 pub(in crate::host) use walk::{Dir, MadeDirectory, Missing};
 
@@ -60,7 +66,7 @@ impl Root {
     pub fn open(path: &Path) -> Result<Self, HostError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())
-            .map_err(|errno| HostError::io("open the root", path.display().to_string(), errno))?;
+            .map_err(|errno| HostError::io(OPEN_ROOT, path.display().to_string(), errno))?;
         let (base, fd) = (path.to_owned(), Arc::new(fd));
         let (fail_points, entered) = (FailPoints::off(), ContainerHandles::default());
         Ok(Self { base, fd, fail_points, meter: Arc::default(), entered, laid: None })

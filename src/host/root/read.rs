@@ -11,7 +11,10 @@ use sha2::Digest as _;
 
 use super::kind::kind_word;
 use super::laid::{LaidPath, Look};
-use super::{Dir, Hands, HostError, Missing, Root, is_absent, is_unreachable, no_name, split};
+use super::{
+    Dir, Hands, HostError, Missing, READ_ATTRIBUTES, Root, has_access_list, has_default_list, is_absent,
+    is_unreachable, no_name, split,
+};
 use crate::model::{ObservedFile, Sha256};
 
 /// As much as is read at once while a digest is taken.
@@ -23,15 +26,10 @@ const LARGEST_TEXT: u64 = 16 * 1024 * 1024;
 /// A digest is of so many bytes at most. No config has a larger file, so one that is larger differs by its length; to read
 /// all of it would hold the agent as long as its maker likes.
 const LARGEST_DIGEST: u64 = LARGEST;
-/// As many bytes of extended attributes as a file may have.
-const LARGEST_ATTRIBUTES: usize = 256 * 1024;
 /// Flags to open a path for inspection only: no side effect of a device or a pipe.
 const INSPECT: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 /// Regular files are opened without waiting, should they be swapped for a pipe in between.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
-
-/// Extended attributes: name and value.
-pub(in crate::host) type AttributeList = Vec<(String, Vec<u8>)>;
 
 /// An entry of a directory, links not followed.
 #[derive(Debug)]
@@ -206,6 +204,10 @@ impl Root {
         };
         let fd = match self.resolve(path, READ) {
             Err(errno) if is_absent(errno) => return Ok(None),
+            Err(Errno::NXIO) => {
+                let (expected, found) = ("a regular file", "a socket");
+                return Err(HostError::Kind { path: path.to_owned(), expected, found });
+            }
             other => other.map_err(|errno| HostError::io("open", path, errno))?,
         };
         let stat = rustix::fs::fstat(&fd).map_err(|errno| HostError::io("inspect", path, errno))?;
@@ -260,6 +262,28 @@ impl Root {
             | FileType::BlockDevice
             | FileType::Unknown => Ok(ObservedFile::Special),
         }
+    }
+
+    /// Returns true if a path is a file with an access list, a link at its end not followed.
+    pub fn has_access_list(&self, path: &str) -> Result<bool, HostError> {
+        let path = &*match self.look(path)? {
+            Look::Laid(..) => return Ok(false),
+            Look::Disk(path) => path,
+        };
+        let fd = match self.resolve(path, READ | OFlags::NOFOLLOW) {
+            Err(errno) if is_absent(errno) || is_unreachable(errno) => return Ok(false),
+            other => other.map_err(|errno| HostError::io("open", path, errno))?,
+        };
+        has_access_list(&fd).map_err(|errno| HostError::io(READ_ATTRIBUTES, path, errno))
+    }
+
+    /// Returns true if a path is a directory that gives an access list to the files that other programs make in it.
+    pub fn has_default_list(&self, path: &str) -> Result<bool, HostError> {
+        let fd = match self.resolve(path, READ | OFlags::DIRECTORY) {
+            Err(errno) if is_absent(errno) || is_unreachable(errno) => return Ok(false),
+            other => other.map_err(|errno| HostError::io("open", path, errno))?,
+        };
+        has_default_list(&fd).map_err(|errno| HostError::io(READ_ATTRIBUTES, path, errno))
     }
 
     /// Returns true if two paths are one regular file, links at their ends not followed.
@@ -458,37 +482,4 @@ pub(in crate::host) fn read_at_most(
 /// Returns true if two entries are one inode.
 pub(in crate::host) fn same_inode(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
-}
-
-/// Returns the extended attributes of a file that the agent keeps: users' own, the SELinux label, capabilities and
-/// the access list. The rest (integrity, overlay) belongs to the kernel.
-pub(in crate::host) fn attributes(fd: impl AsFd, path: &str) -> Result<AttributeList, HostError> {
-    let failed = |errno: Errno| HostError::io("read the extended attributes of", path, errno);
-    let fd = fd.as_fd();
-    let size = match rustix::fs::flistxattr_query(fd) {
-        Err(Errno::NOTSUP) | Ok(0) => return Ok(Vec::new()),
-        other => other.map_err(failed)?,
-    };
-    let mut names = vec![0_u8; size];
-    let size = rustix::fs::flistxattr(fd, &mut names).map_err(failed)?;
-    names.truncate(size);
-    let (mut found, mut total) = (Vec::new(), 0);
-    for name in names.split(|byte| *byte == 0).filter_map(|name| std::str::from_utf8(name).ok()) {
-        let kept = name.starts_with("user.")
-            || ["security.selinux", "security.capability", "system.posix_acl_access"].contains(&name);
-        if kept {
-            let mut value = vec![0_u8; rustix::fs::fgetxattr_query(fd, name).map_err(failed)?];
-            let size = rustix::fs::fgetxattr(fd, name, &mut value).map_err(failed)?;
-            value.truncate(size);
-            total += size;
-            if total > LARGEST_ATTRIBUTES {
-                let path = format!("the list of extended attributes of {path}");
-                let limit = u64::try_from(LARGEST_ATTRIBUTES).unwrap_or(u64::MAX);
-                let size = u64::try_from(total).unwrap_or(u64::MAX);
-                return Err(HostError::TooLarge { path, size, limit });
-            }
-            found.push((name.to_owned(), value));
-        }
-    }
-    Ok(found)
 }

@@ -4,6 +4,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use super::attributes::drop_access_lists;
 use super::laid::Look;
 use super::{
     Dir, HostError, MadeDirectory, Missing, Root, is_absent, is_unreachable, mode_bits, no_name, relative,
@@ -52,22 +53,22 @@ impl Root {
         let mut fresh_ones = Vec::new();
         let parent =
             self.walk(above, uid, Missing::Make, &mut fresh_ones)?.ok_or_else(|| no_name(directory))?;
-        match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o700)) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let is_made = match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(errno) => return Err(failed(errno)),
-        }
+        };
         let fd = open_own(&parent, name, directory)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         let right = stat.st_uid == uid && stat.st_gid == gid && stat.st_mode & 0o7777 == mode;
+        if !right && stat.st_uid != uid && !may_be_given(&fd, &stat).map_err(failed)? {
+            let (path, expected) = (directory.to_owned(), "a directory of its account");
+            return Err(HostError::Kind { path, expected, found: "a closed directory of another account" });
+        }
+        if is_made {
+            drop_access_lists(&fd).map_err(failed)?;
+        }
         if !right {
-            if stat.st_uid != uid && !may_be_given(&fd, &stat).map_err(failed)? {
-                let (path, expected) = (directory.to_owned(), "a directory of its account");
-                return Err(HostError::Kind {
-                    path,
-                    expected,
-                    found: "a closed directory of another account",
-                });
-            }
             let (user, group) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
             rustix::fs::fchown(&fd, Some(user), Some(group)).map_err(failed)?;
             rustix::fs::fchmod(&fd, mode_bits(mode)).map_err(failed)?;

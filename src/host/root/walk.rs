@@ -22,6 +22,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::ahead::{DirectoriesAhead, DirectoryAhead};
+use super::attributes::drop_access_lists;
 use super::laid::LaidPath;
 use super::{HostError, Root, relative};
 use crate::host::error::{DIRECTORY, MOUNT_POINT, Unsafe};
@@ -411,6 +412,8 @@ impl Way<'_> {
             return Ok(());
         }
         if !is_foreign {
+            let dropped = drop_access_lists(self.here());
+            self.error("drop the access list of the directory of", dropped)?;
             // The umask took bits away.
             let mode = Mode::from_raw_mode(0o755);
             self.error("set the mode of the directory of", rustix::fs::fchmod(self.here(), mode))?;

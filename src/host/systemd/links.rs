@@ -607,7 +607,7 @@ impl<'a> UnitLinks<'a> {
 
     fn install(&self, name: &str, path: &str) -> Result<Install, HostError> {
         let mut install = Install::default();
-        install.read(&String::from_utf8_lossy(&self.sources.read(path)?.unwrap_or_default()));
+        install.read(&self.read_or_skip(path)?);
         // Drop-ins in the order of their names, across directories; /etc hides the vendor's.
         let mut dropins = BTreeMap::new();
         for unit in [template(name), Some(name.to_owned())].into_iter().flatten() {
@@ -621,14 +621,19 @@ impl<'a> UnitLinks<'a> {
             }
         }
         for dropin in dropins.values() {
-            match self.sources.read(dropin) {
-                Ok(bytes) => install.read(&String::from_utf8_lossy(&bytes.unwrap_or_default())),
-                // A link to /dev/null takes a vendor's drop-in away.
-                Err(HostError::Kind { .. }) => {}
-                Err(error) => return Err(error),
-            }
+            install.read(&self.read_or_skip(dropin)?);
         }
         Ok(install)
+    }
+
+    /// Reads a unit file or a drop-in. systemd loads neither a directory nor a socket, nor what a link in a circle leads to; a link to
+    /// /dev/null takes a vendor's drop-in away.
+    fn read_or_skip(&self, path: &str) -> Result<String, HostError> {
+        match self.sources.read(path) {
+            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()),
+            Err(error) if error.is_of_kind() || error.is_unreachable() => Ok(String::new()),
+            Err(error) => Err(error),
+        }
     }
 }
 

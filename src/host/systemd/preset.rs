@@ -56,7 +56,7 @@ impl Presets {
                     let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
                     rules.extend(text.lines().filter_map(rule));
                 }
-                Err(HostError::Kind { .. }) => {}
+                Err(error) if error.is_of_kind() || error.is_unreachable() => {}
                 Err(error) => return Err(error),
             }
         }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use zbus::Connection;
+use zbus::zvariant::{OwnedObjectPath, OwnedValue};
+
 use super::active::loaded;
 use super::bus::Systemd;
-use super::call::{SERVICE_UNIT, UNIT, property, within};
+use super::call::{MANAGER, OBJECT, SERVICE_UNIT, UNIT, property, within};
 use crate::host::HostError;
 use crate::model::{Timestamp, UnitName};
 
@@ -34,6 +37,10 @@ pub struct ServiceState {
     pub since: Option<Timestamp>,
     /// Set if its conditions were met at its last start.
     pub condition: bool,
+    /// Set if a job of it, such as its start at the boot, waits for others.
+    pub queued: bool,
+    /// Set if the machine goes down: what is stopped then is missed by nobody.
+    pub goes_down: bool,
     /// Its own line on its state.
     pub text: String,
 }
@@ -54,6 +61,8 @@ impl Systemd {
                 result: property(&bus, &path, SERVICE_UNIT, "Result").await.unwrap_or_default(),
                 condition: property(&bus, &path, UNIT, "ConditionResult").await.unwrap_or(true),
                 text: property(&bus, &path, SERVICE_UNIT, "StatusText").await.unwrap_or_default(),
+                queued: is_queued(&bus, &path).await,
+                goes_down: goes_down(&bus).await,
                 ..ServiceState::default()
             };
             let since: u64 = property(&bus, &path, UNIT, "StateChangeTimestamp").await.unwrap_or_default();
@@ -72,4 +81,17 @@ impl Systemd {
         })
         .await
     }
+}
+
+/// Returns true if systemd stops everything.
+async fn goes_down(bus: &Connection) -> bool {
+    let Ok(manager) = OwnedObjectPath::try_from(OBJECT) else { return false };
+    property::<String>(bus, &manager, MANAGER, "SystemState").await.is_ok_and(|state| state == "stopping")
+}
+
+/// Returns true if a job of the unit is not done.
+async fn is_queued(bus: &Connection, path: &OwnedObjectPath) -> bool {
+    let job = property::<OwnedValue>(bus, path, UNIT, "Job").await;
+    let job = job.ok().and_then(|job| <(u32, OwnedObjectPath)>::try_from(job).ok());
+    job.is_some_and(|(id, _)| id != 0)
 }

@@ -1,5 +1,6 @@
 //! Random hosts and configs. A config is valid by Ignition's rules, but for the fields that are drawn to be refused.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 
 use base64::Engine as _;
@@ -151,6 +152,13 @@ pub fn config(chance: &mut Chance, host: &[Item]) -> Vec<Entry> {
     if odds(chance, 10) {
         entries.push(refused(chance));
     }
+    of_spec(chance, &mut entries);
+    version(chance, &mut entries);
+    entries
+}
+
+/// Fields of the spec beside the Ignition config.
+fn of_spec(chance: &mut Chance, entries: &mut Vec<Entry>) {
     for _ in 0..chance.draw(3) - 1 {
         let mut entry = Entry::new("");
         let taken: Vec<String> = entries.iter().filter(|one| one.section.is_empty()).map(keys_of).collect();
@@ -169,7 +177,52 @@ pub fn config(chance: &mut Chance, host: &[Item]) -> Vec<Entry> {
             entries.push(entry);
         }
     }
-    entries
+    if odds(chance, 10) {
+        // Packages come from an OS backend alone.
+        let mut entry = Entry::new("");
+        let image = format!("registry.test/extensions@sha256:{}", "b".repeat(64));
+        let field = "baseOSExtensionsContainerImage";
+        entry.set(field, json!(image), Fate::Named(format!("spec.{field}"), vec![]));
+        entries.push(entry);
+    }
+}
+
+/// Fields that are not of every version 3: the list or object, the leaf or its beginning, and the first version that has it.
+const SINCE: [(&str, &str, u64); 12] = [
+    ("config.ignition", "proxy", 1),
+    ("config.storage.filesystems", "mountOptions", 1),
+    ("config.storage.files", "contents.httpHeaders", 1),
+    // A digest by sha256.
+    ("config.storage.files", "contents.verification.hash", 1),
+    ("config.passwd.users", "shouldExist", 2),
+    ("config.passwd.groups", "shouldExist", 2),
+    ("config.storage.luks", "", 2),
+    ("config.kernelArguments", "", 3),
+    ("config.storage.luks", "openOptions", 4),
+    ("config.storage.luks", "discard", 4),
+    ("config.storage.luks", "clevis.tang.0.advertisement", 4),
+    ("config.storage.luks", "cex", 5),
+];
+
+/// Draws a version that knows all fields.
+fn version(chance: &mut Chance, entries: &mut Vec<Entry>) {
+    let needed = |entry: &Entry| {
+        let mut leaves = BTreeSet::new();
+        super::entry::leaves(&entry.value, "", &mut leaves);
+        let of_leaf = |(section, begin, since): &(&str, &str, u64)| {
+            let is_there = entry.section == *section && leaves.iter().any(|leaf| leaf.starts_with(begin));
+            if is_there { *since } else { 0 }
+        };
+        // Special bits of a directory.
+        let is_special = entry.section.ends_with("directories")
+            && entry.value["mode"].as_u64().is_some_and(|mode| mode > 0o777);
+        SINCE.iter().map(of_leaf).max().unwrap_or(0).max(if is_special { 4 } else { 0 })
+    };
+    let least = entries.iter().map(needed).max().unwrap_or(0);
+    let minor = least + chance.draw(7 - least) - 1;
+    let mut entry = Entry::new("config.ignition");
+    entry.set("version", json!(format!("3.{minor}.0")), Fate::Way);
+    entries.push(entry);
 }
 
 fn keys_of(entry: &Entry) -> String {
@@ -550,34 +603,43 @@ fn installation(chance: &mut Chance, entries: &mut Vec<Entry>) {
         (
             "config.storage.raid",
             r#"storage.raid "md0""#,
-            json!({"name": "md0", "level": "raid1", "devices": ["/dev/vdc", "/dev/vdd"]}),
+            json!({"name": "md0", "level": "raid1", "devices": ["/dev/vdc", "/dev/vdd", "/dev/vdh"], "spares": 1,
+                "options": ["--assume-clean"]}),
             vec![array],
         ),
         (
             "config.storage.luks",
             r#"storage.luks "secret""#,
-            json!({"name": "secret", "device": "/dev/vde", "keyFile": {"source": "data:,k"}}),
+            json!({"name": "secret", "device": "/dev/vde", "keyFile": {"source": "data:,k"}, "wipeVolume": true}),
             vec![volume],
         ),
         (
             "config.storage.filesystems",
             r#"storage.filesystems "/var/lib/fs""#,
-            json!({"device": "/dev/vdf", "path": "/var/lib/fs", "format": "xfs", "wipeFilesystem": true}),
+            json!({"device": "/dev/vdf", "path": "/var/lib/fs", "format": "xfs", "wipeFilesystem": true,
+                "mountOptions": ["noatime"]}),
             vec![],
         ),
     ];
     let tang = json!([{"url": "http://tang:1", "thumbprint": "x"}]);
-    let clevis = (
-        "config.storage.luks",
-        r#"storage.luks "bound""#,
+    let volumes = [
         json!({"name": "bound", "device": "/dev/vdg", "clevis": {"tpm2": true, "threshold": 1, "tang": tang}}),
-        vec![],
-    );
+        json!({"name": "pinned", "device": "/dev/vdi", "clevis": {"custom": {"pin": "sss", "config": "{}", "needsNetwork": true}}}),
+        json!({"name": "enclosed", "device": "/dev/vdj", "cex": {"enabled": true}}),
+        json!({"name": "tuned", "device": "/dev/vdk", "clevis": {"tpm2": true}, "discard": true,
+            "openOptions": ["--perf-no_read_workqueue"], "options": ["--cipher", "aes-xts-plain64"]}),
+    ];
+    let volumes = volumes.map(|value| {
+        let field = format!("storage.luks {}", value["name"]);
+        ("config.storage.luks", field, value, vec![])
+    });
     let objects = settings_of_installation();
     let objects = objects.into_iter().map(|(section, field, value)| (section, field, value, vec![]));
-    for (section, field, value, devices) in lists.into_iter().chain([clevis]).chain(objects) {
+    let whole = lists.into_iter().chain(objects);
+    let whole = whole.map(|(section, field, value, devices)| (section, field.to_owned(), value, devices));
+    for (section, field, value, devices) in whole.chain(volumes) {
         if odds(chance, 3) {
-            let fate = Fate::Named(field.to_owned(), devices);
+            let fate = Fate::Named(field, devices);
             let fates =
                 value.as_object().unwrap().keys().map(|key| (format!("{key}."), fate.clone())).collect();
             entries.push(Entry { section, value, fates, implied: vec![] });
@@ -609,9 +671,21 @@ fn settings_of_installation() -> [(&'static str, &'static str, Value); 4] {
 
 /// A field that is refused on each of these hosts, which have no OS backend.
 fn refused(chance: &mut Chance) -> Entry {
+    refused_of(one(chance, &refused_fields()))
+}
+
+/// The same, each field in its turn.
+pub fn refused_in_turn(turn: usize) -> Entry {
+    let fields = refused_fields();
+    refused_of(fields[turn % fields.len()].clone())
+}
+
+type RefusedField = (&'static str, &'static str, Value);
+
+fn refused_fields() -> [RefusedField; 14] {
     let image = format!("registry.test/os@sha256:{}", "a".repeat(64));
     let source = json!({"source": "data:,x"});
-    let kinds: [(&'static str, &str, Value); 13] = [
+    [
         ("", "kernelArguments", json!(["nosmt"])),
         ("", "kernelType", json!("realtime")),
         ("", "extensions", json!(["usbguard"])),
@@ -621,12 +695,15 @@ fn refused(chance: &mut Chance) -> Entry {
         ("config.ignition", "config.merge.", json!([{"source": "data:,x"}])),
         ("config.ignition", "config.replace.", source.clone()),
         ("config.storage.files", "append.", json!([source])),
+        ("config.storage.files", "contents.httpHeaders.", json!([{"name": "a", "value": "b"}])),
         ("config.storage.files", "mode", json!(0o4755)),
         ("config.storage.files", "contents.source", json!("https://example.test/x")),
         ("config.storage.directories", "mod", json!(0o755)),
         ("config.systemd.units", "content", json!("[Service]\n")),
-    ];
-    let (section, leaf, value) = one(chance, &kinds);
+    ]
+}
+
+fn refused_of((section, leaf, value): RefusedField) -> Entry {
     let mut entry = Entry::new(section);
     match section {
         "config.storage.files" | "config.storage.directories" => {

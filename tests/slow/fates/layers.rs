@@ -118,7 +118,22 @@ impl<'a> Machine<'a> {
 
     /// Boots the first deployment, as libostree finalized it.
     fn reboot(&mut self) {
+        let all = self.deployments();
+        self.boot_first_of(all);
+    }
+
+    /// Boots the previous deployment, as `rpm-ostree rollback` and a reboot do it; false where there is none.
+    fn roll_back(&mut self) -> bool {
         let mut all = self.deployments();
+        let list = all.as_array_mut().unwrap();
+        let Some(previous) = list.iter().position(|one| one["booted"] != true) else { return false };
+        let one = list.remove(previous);
+        list.insert(0, one);
+        self.boot_first_of(all);
+        true
+    }
+
+    fn boot_first_of(&mut self, mut all: Value) {
         for (place, one) in all.as_array_mut().unwrap().iter_mut().enumerate() {
             one["booted"] = json!(place == 0);
             one["staged"] = json!(false);
@@ -212,6 +227,8 @@ impl Drawn {
 
 #[derive(Debug, Default)]
 struct Counts {
+    rolled_back: u32,
+    left_over: u32,
     refused: u32,
     extensions: u32,
     kernels: u32,
@@ -290,6 +307,34 @@ fn play(
     if code == 0 { Ok(()) } else { Err(format!("verify finds a difference: {out}{err}")) }
 }
 
+/// Boots the previous deployment: what it has on its line of an earlier config is a left-over, until the next config is applied.
+fn roll_back(machine: &mut Machine<'_>, drawn: &Drawn, counts: &mut Counts) -> Result<(), String> {
+    let current = machine.booted();
+    if !machine.roll_back() {
+        return Ok(());
+    }
+    counts.rolled_back += 1;
+    let previous = machine.booted();
+    let line = previous["kargs"].as_str().unwrap();
+    let own = |argument: &&str| !drawn.arguments.contains(argument);
+    let left: Vec<&str> = ARGUMENTS.into_iter().filter(own).filter(|one| line.contains(one)).collect();
+    let (code, out, err) = machine.run(&["verify"]);
+    // Of the same line the packages alone differ, if anything.
+    if code > 1 || (code == 0 && sorted(line) != sorted(current["kargs"].as_str().unwrap())) {
+        return Err(format!("booted {previous}, not {current}: verify ends with {code}: {out}{err}"));
+    }
+    counts.left_over += u32::try_from(left.len()).unwrap();
+    let is_named = |argument: &&&str| {
+        out.lines().any(|line| {
+            line.contains(&format!("kernel argument {argument} ")) && line.contains("a left-over")
+        })
+    };
+    match left.iter().find(|argument| !is_named(argument)) {
+        Some(argument) => Err(format!("{argument} is not named as a left-over: {out}{err}")),
+        None => Ok(()),
+    }
+}
+
 /// Extensions, kernels and kernel arguments: each is applied or refused, and rpm-ostree's own deployments confirm it. `OS_CONFIGS` and
 /// `MODEL_SEED` set length and seed.
 #[test]
@@ -308,14 +353,25 @@ fn every_layer_is_applied_or_refused() {
     let source = packages(home.path());
     let mut chance = Chance(number("MODEL_SEED", 1));
     let mut counts = Counts::default();
-    let mut course = Vec::new();
+    let (mut course, mut current) = (Vec::new(), None);
     for at in 0..number("OS_CONFIGS", 18) {
         let (drawn, name) = (Drawn::new(&mut chance), format!("config-{at}"));
         let document = drawn.document(&name, &source);
         course.push(document.to_string());
+        let refused = counts.refused;
         if let Err(why) = play(&mut machine, &name, (&drawn, &document), &mut counts) {
             panic!("{counts:?}: {why}\nthe configs so far:\n{}", course.join("\n"));
         }
+        if counts.refused == refused {
+            current = Some(drawn);
+        }
+        if let Some(drawn) = current.as_ref().filter(|_| chance.draw(4) == 1) {
+            course.push("roll back by hand".to_owned());
+            if let Err(why) = roll_back(&mut machine, drawn, &mut counts) {
+                panic!("{counts:?}: {why}\nthe configs so far:\n{}", course.join("\n"));
+            }
+        }
     }
     assert!(counts.extensions > 0 && counts.kernels > 0 && counts.arguments > 0, "{counts:?}");
+    assert!(counts.rolled_back > 0 && counts.left_over > 0, "{counts:?}");
 }

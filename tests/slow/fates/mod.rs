@@ -20,6 +20,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use machine_config_agent::model::fate::{OF_IGNITION, OF_SPEC};
 use serde_json::{Value, json};
 
 use self::draw::Item;
@@ -433,8 +434,10 @@ fn refused_fields(entries: &[Entry]) -> Vec<String> {
 /// Returns the entries of an installation, each as its text.
 fn fixed(entries: &[Entry]) -> BTreeSet<String> {
     let is_fixed = |entry: &&Entry| {
+        // A version makes nothing.
+        let is_version = entry.value["version"].is_string();
         let lists = ["disks", "raid", "luks", "filesystems", "kernelArguments", "ignition"];
-        lists.iter().any(|name| entry.section.ends_with(name))
+        !is_version && lists.iter().any(|name| entry.section.ends_with(name))
     };
     entries.iter().filter(is_fixed).map(|entry| format!("{} {}", entry.section, entry.value)).collect()
 }
@@ -507,7 +510,12 @@ fn drawn(seed: u64, number: u64) -> Case {
     let mut chance = Chance(seed.wrapping_mul(1_000_003).wrapping_add(number));
     let host = draw::host(&mut chance);
     let first = draw::config(&mut chance, &host);
-    let second = draw::config(&mut chance, &host);
+    let mut second = draw::config(&mut chance, &host);
+    // By chance alone some would be in none of the first cases.
+    if number % 16 == 3 {
+        second.retain(|entry| !entry.fates.iter().any(|(_, fate)| matches!(fate, Fate::Refused)));
+        second.push(draw::refused_in_turn(usize::try_from(number / 16).unwrap()));
+    }
     Case { host, first, second }
 }
 
@@ -554,11 +562,41 @@ fn every_field_is_applied_refused_or_named() {
         play(home, &case, counts).err().map(|wrong| told(home, number, &case, &wrong))
     });
     assert!(found.is_empty(), "{all:?}, seed {seed}, {} wrong:\n{}", found.len(), found.join("\n"));
+    if only.is_none() {
+        is_each_field_drawn(cases.iter().map(|number| drawn(seed, *number)));
+    }
     let least = u32::try_from(configs).unwrap() / 4;
     assert!(
         only.is_some() || (all.applied > least && all.refused > 0 && all.named > 0 && all.compared > 0),
         "{all:?}"
     );
+}
+
+/// A field that no case has would be tested by nobody: each row of the table is drawn, in configs of each version.
+fn is_each_field_drawn(cases: impl Iterator<Item = Case>) {
+    let (mut fields, mut versions) = (BTreeSet::new(), BTreeSet::new());
+    for case in cases {
+        for entries in [&case.first, &case.second] {
+            let config: Value = serde_json::from_str(&document("drawn", entries)).unwrap();
+            versions.insert(config["spec"]["config"]["ignition"]["version"].as_str().unwrap().to_owned());
+            let mut leaves = BTreeSet::new();
+            entry::leaves(&config["spec"], "", &mut leaves);
+            // An entry of a list is `[]` in the table.
+            fields.extend(leaves.iter().map(|leaf| {
+                let parts = leaf.split('.').map(|part| {
+                    if part.parse::<usize>().is_ok() { "[]".to_owned() } else { format!(".{part}") }
+                });
+                let general: String = parts.collect();
+                let general = general.trim_start_matches('.');
+                general.strip_prefix("config.").map_or_else(|| format!("spec.{general}"), str::to_owned)
+            }));
+        }
+    }
+    let rows = OF_SPEC.iter().chain(OF_IGNITION);
+    let lacking = rows.filter(|row| !fields.iter().any(|field| row.covers(field)));
+    let lacking: Vec<&str> = lacking.map(|row| row.field).collect();
+    assert!(lacking.is_empty(), "never drawn: {lacking:?}");
+    assert!(versions.len() == 7, "{versions:?}");
 }
 
 fn told(home: &Path, number: u64, case: &Case, fault: &Wrong) -> String {

@@ -47,6 +47,9 @@ mod objects;
 mod pods;
 mod process;
 pub mod scene;
+#[allow(clippy::duplicate_mod, reason = "the tests in a cluster have both supports")]
+#[path = "../seen_before.rs"]
+mod seen_before;
 mod server;
 
 pub use agent::{Agent, AgentOptions};

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use machine_config_agent::report::{NodeReport, NodeState};
+use machine_config_agent::update::Fault;
 
 use super::seen_before::is_seen_before;
 
@@ -18,6 +19,8 @@ enum Seen {
     Report {
         phase: String,
         state: NodeState,
+        /// Another target than that of the report before.
+        is_other: bool,
         ended_early: bool,
         is_seen_before: bool,
     },
@@ -51,28 +54,33 @@ impl Course {
         let is_other = self.target.borrow().is_some() && *self.target.borrow() != desired;
         *self.target.borrow_mut() = desired;
         let ended_early = is_other || report.fault.is_some() || report.irreconcilable_changes.is_some();
-        let is_seen = |reason: &str| is_seen_before(reason) && !self.is_changed_meanwhile.get();
-        let is_seen_before = report.fault.as_ref().is_some_and(|fault| is_seen(&fault.reason));
+        let is_seen =
+            |fault: &Fault| is_seen_before(&fault.reason, &fault.message) && !self.is_changed_meanwhile.get();
+        let is_seen_before = report.fault.as_ref().is_some_and(is_seen);
         let (phase, state) = (report.phase.clone(), report.state);
-        self.seen.borrow_mut().push(Seen::Report { phase, state, ended_early, is_seen_before });
+        self.seen.borrow_mut().push(Seen::Report { phase, state, is_other, ended_early, is_seen_before });
     }
 
     /// Returns what is wrong: a drained node that comes to rest without a write, and is not given back.
     fn wrong(&self) -> Option<String> {
         let mut drained = false;
         let (mut wrote, mut is_begun, mut refused, mut rests) = (false, false, false, false);
+        let mut was_for_another = false;
         for seen in self.seen.borrow().iter() {
             match seen {
                 Seen::Drained if drained => {}
                 Seen::Drained => {
                     (drained, wrote, is_begun, refused, rests) = (true, false, false, false, false);
+                    was_for_another = false;
                 }
                 Seen::Uncordoned if drained && !wrote && !is_begun && !refused => {
                     return Some("the node was drained and uncordoned, and nothing was written".to_owned());
                 }
                 Seen::Uncordoned => drained = false,
-                Seen::Report { phase, state, ended_early, is_seen_before } => {
-                    if drained && is_begun && !wrote && *is_seen_before {
+                Seen::Report { phase, state, is_other, ended_early, is_seen_before } => {
+                    // The drain of a target that is not wanted any more says nothing of the next one.
+                    was_for_another |= is_other;
+                    if drained && !was_for_another && !wrote && *is_seen_before {
                         return Some("the node was drained for a step that a plan sees to fail".to_owned());
                     }
                     wrote |= WRITTEN.contains(&phase.as_str());
@@ -100,17 +108,27 @@ fn drain_without_write_is_found() {
     let of_fault = |phase: &str, state, ended_early, is_seen_before| Seen::Report {
         phase: phase.to_owned(),
         state,
+        is_other: false,
         ended_early,
         is_seen_before,
     };
     let report = |phase: &str, state, ended_early| of_fault(phase, state, ended_early, false);
     let working = |phase| report(phase, NodeState::Working, false);
+    let another = Seen::Report {
+        phase: "Draining".to_owned(),
+        state: NodeState::Working,
+        is_other: true,
+        ended_early: true,
+        is_seen_before: false,
+    };
     let cases = [
         (vec![Seen::Drained, working("Draining"), Seen::Uncordoned], true),
         (vec![Seen::Drained, report("Idle", NodeState::Done, false)], true),
         (vec![Seen::Drained, working("Applying"), Seen::Uncordoned], false),
         (vec![Seen::Drained, report("Draining", NodeState::Degraded, true), Seen::Uncordoned], false),
         (vec![Seen::Drained, working("Draining")], false),
+        (vec![Seen::Drained, of_fault("Draining", NodeState::Degraded, true, true)], true),
+        (vec![Seen::Drained, another, of_fault("Draining", NodeState::Degraded, true, true)], false),
         (vec![Seen::Uncordoned], false),
         (
             vec![

@@ -12,7 +12,9 @@
 
 pub mod course;
 pub mod os;
-mod seen_before;
+#[allow(clippy::duplicate_mod, reason = "the tests in a cluster have both supports")]
+#[path = "../seen_before.rs"]
+pub mod seen_before;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -42,6 +44,8 @@ use crate::unlocked;
 #[derive(Clone)]
 pub struct FakeControlPlane {
     pub desired: Rc<RefCell<Target>>,
+    /// Set if the target is not valid.
+    pub invalid: Rc<RefCell<Option<String>>>,
     /// By name.
     pub configs: Rc<RefCell<BTreeMap<String, String>>>,
     pub policy: Rc<RefCell<DisruptionPolicy>>,
@@ -86,6 +90,7 @@ impl FakeControlPlane {
         let empty = Self::empty(config);
         Self {
             desired: Rc::new(RefCell::new(Target::new(ConfigName::new(config).unwrap(), image))),
+            invalid: Rc::default(),
             configs: Rc::new(RefCell::new(BTreeMap::from([(config.to_owned(), empty)]))),
             policy: Rc::new(RefCell::new(DisruptionPolicy::defaults())),
             trust: TrustReceiver::default(),
@@ -173,6 +178,10 @@ impl ControlPlane for FakeControlPlane {
 
     async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
         tracing::trace!("asked for the target");
+        if let Some(image) = &*self.invalid.borrow() {
+            let source = ImageRef::parse(image).unwrap_err();
+            return Err(ControlError::Invalid { document: "the target".to_owned(), source });
+        }
         let target = self.desired.borrow().clone();
         let configs = self.configs.borrow();
         let text = configs.get(target.config.as_str()).filter(|_| self.tells_content.get());

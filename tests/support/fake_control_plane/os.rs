@@ -19,6 +19,8 @@ pub struct Played {
     pub auth_file: AuthFile,
     /// At each question about an image.
     pub asked: Box<dyn Fn() -> StageResult>,
+    /// True while the registry does not answer questions about an image.
+    pub mute: Rc<Cell<bool>>,
     /// True if it reports no progress, as bootc under an old systemd.
     pub silent: bool,
     /// Reported at each staging, before it begins.
@@ -60,6 +62,7 @@ impl Played {
         Self {
             seen: Rc::new(RefCell::new(ObservedOs::Deployments { booted, staged: None, next: None })),
             auth_file: AuthFile::Run,
+            mute: Rc::default(),
             silent: false,
             says: None,
             abandoned: Rc::default(),
@@ -129,6 +132,9 @@ impl OsBackend for Played {
         _credentials: Option<&'a Contents>,
     ) -> BoxFuture<'a, Result<Preflight, HostError>> {
         Box::pin(async {
+            while self.mute.get() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
             (self.asked)().map(|()| Preflight { carries: EmbeddedConfig::Unknown, download: None })
         })
     }
@@ -143,8 +149,13 @@ impl OsBackend for Played {
                 progress(OsProgress { text: text.to_owned(), percent: None });
             }
             (self.pulled)().await?;
-            let image = request.image.clone();
-            Ok(Staged { image, deployment: "os-2.0".to_owned(), kargs: Vec::new() })
+            let mut seen = self.seen.borrow_mut();
+            let image = request.image.clone().or_else(|| seen.booted()?.image.clone());
+            let new = Staged { image, deployment: "os-2.0".to_owned(), kargs: Vec::new() };
+            if let ObservedOs::Deployments { staged, .. } = &mut *seen {
+                *staged = Some(new.clone());
+            }
+            Ok(new)
         })
     }
 
@@ -159,7 +170,11 @@ impl OsBackend for Played {
     fn unstage<'a>(&'a self, progress: &'a (dyn Fn(OsProgress) + 'a)) -> BoxFuture<'a, StageResult> {
         Box::pin(async {
             self.await_others(progress).await;
-            (self.unstaged)()
+            (self.unstaged)()?;
+            if let ObservedOs::Deployments { staged, .. } = &mut *self.seen.borrow_mut() {
+                *staged = None;
+            }
+            Ok(())
         })
     }
 

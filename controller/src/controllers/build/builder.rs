@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use machine_config_core::model::reference::is_digest;
 
-use crate::build::{JobRequest, Outcome, push_spec};
+use crate::build::{JobRequest, JobSettings, Outcome, Surroundings, push_spec};
 use crate::controllers::cache::Snapshot;
 use crate::controllers::client::RequestError;
 use crate::image::Context;
@@ -31,6 +31,7 @@ pub(super) struct Order {
     /// Destination of the image, by tag.
     pub(super) push_spec: String,
     pub(super) context: Context,
+    pub(super) surroundings: Surroundings,
 }
 
 impl Order {
@@ -68,8 +69,8 @@ pub(super) trait Builder: std::fmt::Debug + Send + Sync {
     /// Returns the missing object that it waits for, with the next step.
     fn missing(&self, snapshot: &Snapshot) -> Option<String>;
 
-    /// Secrets that each of its pods mounts.
-    fn mounted_secrets(&self) -> Vec<&str>;
+    /// Returns the build settings.
+    fn settings(&self) -> &JobSettings;
 
     /// Creates the object, so that it does not run yet.
     fn create<'a>(&'a self, order: &'a Order) -> ApiFuture<'a, ()>;

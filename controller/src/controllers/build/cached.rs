@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::observed::{BuildJob, ObservedSecret, put_job};
 use crate::controllers::cache::{Kind, Snapshot};
-use crate::controllers::cached::Cached;
+use crate::controllers::cached::{Cached, Identified};
 
 impl Cached for Job {
     const KIND: Kind = Kind::Jobs;
@@ -24,7 +24,12 @@ impl Cached for Job {
     fn names(snapshot: &Snapshot) -> BTreeSet<String> {
         snapshot.jobs.keys().cloned().collect()
     }
+    fn uid<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a str> {
+        Some(&snapshot.jobs.get(name)?.job.uid)
+    }
 }
+
+impl Identified for Job {}
 
 impl Cached for Secret {
     const KIND: Kind = Kind::Secrets;

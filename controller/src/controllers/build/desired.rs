@@ -4,11 +4,12 @@ use kube::{Api, Client};
 
 use super::builder::{Builder, Order};
 use super::group::Group;
+use super::surroundings::Place;
 use crate::api::pool::Configuration;
 use crate::api::{MachineConfig, MachineOSConfigSpec};
 use crate::build::{
-    DesiredBuild, IMAGE_BUILDER, Inputs, OPENSHIFT_BUILD, Ready, build_name, check_size, image_inputs,
-    push_spec, user_lines,
+    DesiredBuild, IMAGE_BUILDER, Inputs, JobSettings, OPENSHIFT_BUILD, Ready, Surroundings, build_name,
+    check_size, image_inputs, push_spec, user_lines,
 };
 use crate::controllers::cache::Snapshot;
 use crate::controllers::client::{self, RequestError};
@@ -72,7 +73,7 @@ impl Plan {
             builder
                 .missing(snapshot)
                 .or_else(|| missing_secret(group, snapshot))
-                .or_else(|| missing_mount(&builder.mounted_secrets(), snapshot))
+                .or_else(|| missing_mount(&builder.settings().mounted_secrets(), snapshot))
         } else {
             let kind = group.builder(&self.name);
             let kind = kind.as_str();
@@ -157,15 +158,22 @@ fn composed(
 
 /// Returns what a builder carries out for the desired build; `None` where something of it is gone.
 pub(super) async fn order(
-    client: &Client,
+    place: Place<'_>,
     group: &Group,
     desired: &DesiredBuild,
-    apply_by: ApplyBy,
+    settings: &JobSettings,
 ) -> Result<Option<Order>, RequestError> {
+    let client = place.client;
     let (Some(config), Some((target, _))) = (&group.os_config, group.target()) else { return Ok(None) };
     let (Ok(spec), Some(build)) = (&config.spec, group.builds.get(&desired.name)) else { return Ok(None) };
     let Some(rendered) = read(client, &target).await? else { return Ok(None) };
-    let Ok(context) = context(rendered, &config.pool, spec, apply_by).await else { return Ok(None) };
+    let made = context(rendered.clone(), &config.pool, spec, settings.apply_by).await;
+    let Ok(context) = made else { return Ok(None) };
+    let surroundings = if settings.from_cluster {
+        place.surroundings(rendered, &config.pool, !settings.policy_json.is_empty()).await?
+    } else {
+        Surroundings::default()
+    };
     Ok(Some(Order {
         build: desired.name.clone(),
         build_uid: build.build.uid.clone(),
@@ -174,5 +182,6 @@ pub(super) async fn order(
         rendered: target,
         push_spec: push_spec(&spec.rendered_image_push_spec, &desired.name),
         context,
+        surroundings,
     }))
 }

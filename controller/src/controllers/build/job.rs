@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::builder::{ApiFuture, Builder, Credentials, EndedBuild, Order, PodOutcome, image};
 use super::objects::Objects;
-use crate::build::{InputOwner, MACHINE_OS_BUILD, Outcome, inputs, job, job_name, label};
+use crate::build::{InputOwner, JobSettings, MACHINE_OS_BUILD, Outcome, inputs, job, job_name, label};
 use crate::controllers::cache::Snapshot;
 use crate::controllers::client::{RequestError, send};
 
@@ -30,7 +30,7 @@ impl Jobs {
         credentials: &Credentials,
     ) -> Result<(), RequestError> {
         let owner = InputOwner::Job(uid);
-        let settings = &self.objects.settings;
+        let settings = &self.objects.settings.within(&order.surroundings);
         let made = inputs(&order.request(), settings, owner, &credentials.base, &credentials.push);
         let made = made.map_err(|error| RequestError::Failed(error.to_string()))?;
         self.objects.create_input(&made.config_map, uid).await?;
@@ -50,13 +50,13 @@ impl Builder for Jobs {
         Some(format!("the build settings have no {field}; name it in the file of --build-settings"))
     }
 
-    fn mounted_secrets(&self) -> Vec<&str> {
-        self.objects.settings.mounted_secrets()
+    fn settings(&self) -> &JobSettings {
+        &self.objects.settings
     }
 
     fn create<'a>(&'a self, order: &'a Order) -> ApiFuture<'a, ()> {
         Box::pin(async move {
-            let made = job(&order.request(), &self.objects.settings);
+            let made = job(&order.request(), &self.objects.settings.within(&order.surroundings));
             let made = made.map_err(|error| RequestError::Failed(error.to_string()))?;
             self.objects.create(&made).await
         })

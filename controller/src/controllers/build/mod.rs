@@ -25,6 +25,7 @@ mod openshift;
 mod queries;
 pub(super) mod reduce;
 mod report;
+mod surroundings;
 pub(super) mod work;
 mod write;
 mod written;
@@ -39,18 +40,18 @@ use tokio::time::Instant;
 
 use super::awaited::Untouched;
 use super::cache::{Cache, Kind, Snapshot};
-use super::client::{RequestError, uptime};
+use super::client::RequestError;
 use super::contested::Contested;
 use super::events::About;
 use super::layering::OsConfig;
 use super::metrics::Metrics;
+use super::tries::Tries;
 use super::unread;
 use crate::build::{
     Action, Answers, BuilderType, DesiredBuild, job_name, push_spec, user_lines, waits_for_registry,
 };
 use crate::image::ApplyBy;
 use crate::registry::Registry;
-use crate::retry::{Retries, is_same};
 use builder::Builder;
 use desired::Plan;
 use group::Group;
@@ -61,9 +62,6 @@ use openshift::OpenShiftBuilds;
 use queries::{QueryRunner, RemoteQuery};
 use report::Reporter;
 use write::{Writer, refresh};
-
-/// When something that failed is tried again, if nothing changes before.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// When a query to a registry that does not answer is sent again.
 const QUERY_RETRY_INTERVAL: Duration = Duration::from_secs(15);
@@ -95,20 +93,54 @@ struct Course {
     is_querying: bool,
     /// The API server refused or did not answer what the last query reads.
     failed_query: Option<RequestError>,
-    /// No query is sent before.
-    query_after: Option<Instant>,
+    /// The last query that was sent.
+    asked: Attempt,
     /// When a registry was first requested to delete the image of a build, by the build's UID.
     deletions: BTreeMap<String, Instant>,
     conflicts: u32,
     /// When it is tried again.
     again: Option<Instant>,
-    /// The error that was reported last, so that it is reported once.
-    error: Option<String>,
-    /// Refusals of the API server.
-    retries: Retries,
+    /// The awaited object, as it was reported last, so that it is reported once.
+    waits: Option<String>,
+    /// Failures so far. What succeeds is forgotten, and all of them once nothing is left to be done.
+    tries: Tries,
+}
+
+/// Something that may fail: of each kind the last one counts.
+#[derive(Debug, Clone, Default)]
+struct Attempt {
+    kind: String,
+    /// A change of it is a reason to try at once.
+    input: String,
+}
+
+impl Attempt {
+    fn plan(group: &Group) -> Self {
+        let config = group.os_config.as_ref().map(|config| (&config.build.uid, config.build.generation));
+        Self { kind: "plan".to_owned(), input: format!("{config:?} {:?}", group.target()) }
+    }
+
+    fn query(group: &Group, query: &RemoteQuery) -> Self {
+        let generation = group.os_config.as_ref().map(|config| config.build.generation);
+        Self { kind: "query".to_owned(), input: format!("{query:?} {generation:?}") }
+    }
+
+    fn write(content: String) -> Self {
+        let kind = content.split(|end: char| !end.is_alphanumeric()).next().unwrap_or_default().to_owned();
+        Self { kind, input: content }
+    }
 }
 
 impl Course {
+    /// Returns true if something that failed may be tried again, or never failed; it comes back at that time.
+    fn is_due(&mut self, attempt: &Attempt) -> bool {
+        let wait = self.tries.wait(&attempt.kind, &attempt.input);
+        if let Some(wait) = wait {
+            self.again = Some(Instant::now() + wait);
+        }
+        wait.is_none()
+    }
+
     /// Returns when the deletion of a build's image was first requested; now, if it was not.
     fn deletion_since(&mut self, group: &Group, uid: &str) -> Instant {
         self.deletions.retain(|known, _| group.builds.values().any(|build| build.build.uid == *known));
@@ -159,8 +191,8 @@ impl Controller {
             course.turn = course.turn.wrapping_add(1);
         }
         if let Some(error) = course.failed_query.take() {
-            self.failed(name, course, &error).await;
-            course.query_after = course.again;
+            let asked = course.asked.clone();
+            self.failed(name, course, &asked, &error).await;
             return None;
         }
         for _ in 0..MAX_ACTIONS {
@@ -168,8 +200,8 @@ impl Controller {
                 Ok(Step::Done) => {}
                 Ok(Step::Rest) => return None,
                 Ok(Step::Query(query)) => return Some(query),
-                Err(error) => {
-                    self.failed(name, course, &error).await;
+                Err((attempt, error)) => {
+                    self.failed(name, course, &attempt, &error).await;
                     return None;
                 }
             }
@@ -193,11 +225,17 @@ impl Controller {
     }
 
     /// Decides, and carries one action out.
-    async fn step(&self, name: &str, course: &mut Course) -> Result<Step, RequestError> {
+    async fn step(&self, name: &str, course: &mut Course) -> Result<Step, (Attempt, RequestError)> {
         let group = Group::new(name, &self.cache.lock());
         if !course.plan.as_ref().is_some_and(|plan| plan.holds(&group)) {
             course.plan = None;
-            course.plan = Plan::new(&self.client, &group, self.apply_by).await?;
+            let attempt = Attempt::plan(&group);
+            if !course.is_due(&attempt) {
+                return Ok(Step::Rest);
+            }
+            let plan = Plan::new(&self.client, &group, self.apply_by).await;
+            course.plan = plan.map_err(|error| (attempt.clone(), error))?;
+            course.tries.succeeded(&attempt.kind);
         }
         let name = course.plan.as_ref().map(Plan::name).unwrap_or_default();
         if group.builder(name) == BuilderType::OpenShiftBuild && is_unread(&self.cache.lock()) {
@@ -210,29 +248,35 @@ impl Controller {
             .map(|plan| plan.desired_build(&group, &self.cache.lock(), builder.as_deref()));
         let action = group.decide(desired.as_ref(), &course.answers);
         if let Some(query) = RemoteQuery::from_action(&action) {
-            if course.query_after.is_some_and(|after| after > Instant::now()) {
-                course.again = course.query_after;
+            let attempt = Attempt::query(&group, &query);
+            if course.is_querying || !course.is_due(&attempt) {
                 return Ok(Step::Rest);
             }
+            course.asked = attempt;
             let query = self.query(&group, desired.as_ref(), course, query);
             return Ok(query.map_or(Step::Rest, Step::Query));
         }
         if let Action::Wait { retry } = &action {
-            course.again =
-                retry.then(|| course.again.unwrap_or_else(|| Instant::now() + QUERY_RETRY_INTERVAL));
-            let unreadable = group.os_config.as_ref().and_then(|config| config.build.unreadable.clone());
-            let waits = unreadable.or_else(|| waits_for_registry(&course.answers));
-            // Its pool may be what can't be read, and a build that is being deleted may be of no pool.
-            if let Some(why) = waits.as_ref().filter(|_| course.error != waits) {
-                report::failed(&self.client, &group, why).await;
-            }
-            course.error = waits;
+            self.wait(&group, course, *retry).await;
             return Ok(Step::Rest);
         }
         // An earlier build may be of another builder.
         let builder =
             if let Action::DeleteJob { build, .. } = &action { self.builder(&group, build) } else { builder };
         self.write(&group, desired.as_ref(), builder.as_deref(), course, &action).await
+    }
+
+    /// Nothing is to be done now.
+    async fn wait(&self, group: &Group, course: &mut Course, retry: bool) {
+        course.again = retry.then(|| course.again.unwrap_or_else(|| Instant::now() + QUERY_RETRY_INTERVAL));
+        let unreadable = group.os_config.as_ref().and_then(|config| config.build.unreadable.clone());
+        let waits = unreadable.or_else(|| waits_for_registry(&course.answers));
+        // Its pool may be what can't be read, and a build that is being deleted may be of no pool.
+        if let Some(why) = waits.as_ref().filter(|_| course.waits != waits) {
+            report::failed(&self.client, group, why).await;
+        }
+        course.waits = waits;
+        course.tries = Tries::default();
     }
 
     async fn write(
@@ -242,21 +286,22 @@ impl Controller {
         builder: Option<&dyn Builder>,
         course: &mut Course,
         action: &Action,
-    ) -> Result<Step, RequestError> {
+    ) -> Result<Step, (Attempt, RequestError)> {
         let (client, cache, namespace) = (&self.client, &self.cache, self.namespace.as_str());
-        let apply_by = self.apply_by;
-        let input = format!("{action:?}");
+        let attempt = Attempt::write(report::content(group, desired, action));
         let field = report::field(group, desired, action);
-        let contested = field.as_ref().and_then(|field| self.contested.wait(field, &input));
-        if let Some(wait) = course.retries.wait("", &input, uptime()).or(contested) {
+        if !course.is_due(&attempt) {
+            return Ok(Step::Rest);
+        }
+        if let Some(wait) = field.as_ref().and_then(|field| self.contested.wait(field, &attempt.input)) {
             course.again = Some(Instant::now() + wait);
             return Ok(Step::Rest);
         }
-        let writer = Writer { client, cache, namespace, apply_by, builder, group, desired };
+        let writer = Writer { client, cache, namespace, builder, group, desired };
         let written = writer.execute(action).await;
         if written.is_ok() {
             course.conflicts = 0;
-            course.retries = Retries::default();
+            course.tries.succeeded(&attempt.kind);
             self.metrics.wrote("build", "written");
             let build = desired.and_then(|desired| {
                 let uid = cache.lock().os_builds.get(&desired.name)?.build.uid.clone();
@@ -264,7 +309,7 @@ impl Controller {
             });
             Reporter { client, group, build, answers: &course.answers }.report(action).await;
             if let Some(field) = field {
-                self.contested.wrote(client, &field, &input).await;
+                self.contested.wrote(client, &field, &attempt.input).await;
             }
         }
         // Answers of registries and pods do not change with the pool's condition.
@@ -273,30 +318,27 @@ impl Controller {
             course.turn = course.turn.wrapping_add(1);
         }
         let Err(error) = written else { return Ok(Step::Done) };
-        if error.is_refusal() {
-            course.retries.failed("", &input, &error.to_string(), uptime());
-        }
         // It may have come to something: what is there now is decided by.
-        refresh(&writer).await?;
+        let refreshed = refresh(&writer).await;
         course.plan = None;
+        let error = refreshed.err().unwrap_or(error);
         course.conflicts = course.conflicts.saturating_add(1);
         if error.is_conflict() && course.conflicts < MAX_CONFLICTS {
             self.metrics.wrote("build", "conflict");
             return Ok(Step::Done);
         }
-        Err(error)
+        Err((attempt, error))
     }
 
-    /// Reports an error once, and tries again after a while.
-    async fn failed(&self, name: &str, course: &mut Course, error: &RequestError) {
+    /// Reports an error once, and tries again after a while: longer each time.
+    async fn failed(&self, name: &str, course: &mut Course, attempt: &Attempt, error: &RequestError) {
         self.metrics.wrote("build", "failed");
         course.conflicts = 0;
-        course.again = Some(Instant::now() + RETRY);
-        let text = error.to_string();
-        if !course.error.as_ref().is_some_and(|known| is_same(known, &text)) {
+        let failed = course.tries.failed(&attempt.kind, &attempt.input, error);
+        course.again = Some(Instant::now() + failed.wait);
+        if failed.is_logged {
             let group = Group::new(name, &self.cache.lock());
-            report::failed(&self.client, &group, &text).await;
-            course.error = Some(text);
+            report::failed(&self.client, &group, &report::error_text(error)).await;
         }
     }
 
@@ -343,5 +385,35 @@ impl Controller {
             let result = runner.run(query, &mut answers).await;
             (name, turn, result.map(|()| answers))
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_again_and_again_is_tried_rarely_until_it_succeeds() {
+        let status = kube::core::Status::failure("etcd has no leader", "Test").with_code(503);
+        let error = RequestError::Refused(Box::new(status));
+        let mut course = Course::default();
+        let failing = Attempt::write("NameBuild of b".to_owned());
+        let other = Attempt::write("Publish { image: \"i\" } of b".to_owned());
+        assert_eq!((&*failing.kind, &*other.kind), ("NameBuild", "Publish"));
+        for (pause, is_logged) in [(2, true), (4, false), (8, false), (16, false), (30, false), (30, false)] {
+            assert!(course.is_due(&failing));
+            let failed = course.tries.failed(&failing.kind, &failing.input, &error);
+            assert_eq!((failed.wait.as_secs(), failed.is_logged), (pause, is_logged));
+            // What goes well beside it is no reason to try at once.
+            course.tries.succeeded(&other.kind);
+            assert!(course.is_due(&other) && !course.is_due(&failing));
+            assert_eq!(course.again, Some(Instant::now() + failed.wait));
+            // Another build is.
+            assert!(course.is_due(&Attempt::write("NameBuild of c".to_owned())));
+            tokio::time::advance(failed.wait).await;
+        }
+        // It went well once: the same cause is news.
+        course.tries.succeeded(&failing.kind);
+        assert!(course.tries.failed(&failing.kind, &failing.input, &error).is_logged);
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::build::{JobSettings, MACHINE_OS_BUILD};
 use crate::controllers::cache::Cache;
-use crate::controllers::cached::Cached;
+use crate::controllers::cached::{Cached, Identified};
 use crate::controllers::client::{RequestError, send};
 use crate::controllers::conflict::{Conflict, Expected, judge, judged_by_uid, or_judged};
 use crate::controllers::write::{Write, write};
@@ -91,7 +91,7 @@ impl Objects {
     }
 
     /// Deletes it with what it owns, if it still has that UID.
-    pub(super) async fn delete<K: Namespaced + Cached>(
+    pub(super) async fn delete<K: Namespaced + Identified>(
         &self,
         name: &str,
         uid: &str,
@@ -112,10 +112,11 @@ impl Objects {
     }
 
     /// Reads it into the cache; returns its UID.
-    pub(super) async fn find<K: Namespaced + Cached>(
+    pub(super) async fn find<K: Namespaced + Identified>(
         &self,
         name: &str,
     ) -> Result<Option<String>, RequestError> {
+        let known = K::known(&self.cache, name);
         match send(self.api::<K>().get(name)).await {
             Ok(found) => {
                 let uid = found.uid();
@@ -123,7 +124,7 @@ impl Objects {
                 Ok(uid)
             }
             Err(error) if error.code() == 404 => {
-                self.cache.change(|snapshot| K::remove(snapshot, name));
+                self.cache.change(|snapshot| K::remove_gone(snapshot, name, known.as_deref()));
                 Ok(None)
             }
             Err(error) => Err(named::<K>("reading", name)(error)),

@@ -20,9 +20,9 @@ impl BuildJob {
         Self { version, job }
     }
 
-    /// Returns true if it is an older version of the same object.
+    /// Returns true if it is older than another one of its name.
     fn is_older(&self, than: &Self) -> bool {
-        self.job.uid == than.job.uid && is_older(&self.version, &than.version)
+        is_older(&self.version, &than.version)
     }
 
     pub(super) fn of(object: &Job) -> Self {

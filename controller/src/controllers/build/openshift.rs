@@ -11,11 +11,11 @@ use super::builder::{ApiFuture, Builder, Credentials, EndedBuild, Order, PodOutc
 use super::objects::Objects;
 use super::observed::{BuildJob, put_job};
 use crate::build::{
-    IMAGE_BUILDER, InputOwner, MACHINE_OS_BUILD, STARTED, inputs, job_name, openshift_build,
+    IMAGE_BUILDER, InputOwner, JobSettings, MACHINE_OS_BUILD, STARTED, inputs, job_name, openshift_build,
     openshift_outcome, openshift_reduced,
 };
 use crate::controllers::cache::{Kind, Snapshot};
-use crate::controllers::cached::Cached;
+use crate::controllers::cached::{Cached, Identified};
 use crate::controllers::client::{RequestError, send};
 
 /// A Build without a type of its own.
@@ -69,7 +69,12 @@ impl Cached for OpenShiftBuild {
     fn names(snapshot: &Snapshot) -> BTreeSet<String> {
         snapshot.openshift_builds.keys().cloned().collect()
     }
+    fn uid<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a str> {
+        Some(&snapshot.openshift_builds.get(name)?.job.uid)
+    }
 }
+
+impl Identified for OpenShiftBuild {}
 
 /// Builds of OpenShift in one namespace.
 #[derive(Debug)]
@@ -89,7 +94,7 @@ impl OpenShiftBuilds {
         credentials: &Credentials,
     ) -> Result<(), RequestError> {
         let owner = InputOwner::OpenShiftBuild(uid);
-        let settings = &self.objects.settings;
+        let settings = &self.objects.settings.within(&order.surroundings);
         let made = inputs(&order.request(), settings, owner, &credentials.base, &credentials.push);
         let made = made.map_err(|error| RequestError::Failed(error.to_string()))?;
         self.objects.create_secrets(&made.secrets, uid).await?;
@@ -114,8 +119,8 @@ impl Builder for OpenShiftBuilds {
         })
     }
 
-    fn mounted_secrets(&self) -> Vec<&str> {
-        self.objects.settings.mounted_secrets()
+    fn settings(&self) -> &JobSettings {
+        &self.objects.settings
     }
 
     fn create<'a>(&'a self, order: &'a Order) -> ApiFuture<'a, ()> {

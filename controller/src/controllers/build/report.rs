@@ -7,6 +7,7 @@ use super::group::Group;
 use crate::build::{
     Action, Answers, BuilderType, DeletionReason, DesiredBuild, PoolCondition, State, Status,
 };
+use crate::controllers::client::RequestError;
 use crate::controllers::contested::Field;
 use crate::controllers::events::{About, Severity, emit};
 
@@ -33,7 +34,7 @@ impl Reporter<'_> {
             Action::CreateBuild { pre_built, .. } => self.created(name, *pre_built).await,
             Action::DeleteBuild { name, uid, reason } => {
                 let why = match reason {
-                    DeletionReason::Superseded => "another one is wanted",
+                    DeletionReason::Superseded => "another one is required",
                     DeletionReason::Rebuild => "it is made again",
                 };
                 let about = About::os_build(name, uid);
@@ -86,10 +87,10 @@ impl Reporter<'_> {
     async fn created(&self, name: &str, pre_built: bool) {
         let config = self.group.os_config.as_ref().map(|config| &config.build);
         if config.is_some_and(|config| config.current.is_some()) {
-            let text = format!("Configuration of {} changed: build {name} is wanted", self.group.name);
+            let text = format!("Configuration of {} changed: build {name} is required", self.group.name);
             self.config("PoolConfigChanged", &text).await;
         }
-        let what = if pre_built { "its image was built before" } else { "an image is wanted" };
+        let what = if pre_built { "its image was built before" } else { "an image is required" };
         self.of_build("BuildStarted", &format!("Created build {name}: {what}")).await;
     }
 
@@ -213,6 +214,43 @@ pub(super) fn field(group: &Group, desired: Option<&DesiredBuild>, action: &Acti
     }
 }
 
+/// Returns what an action writes. The same for another build, or about another generation, is a change of ours.
+pub(super) fn content(group: &Group, desired: Option<&DesiredBuild>, action: &Action) -> String {
+    let build = desired.map(|desired| &*desired.name).unwrap_or_default();
+    let generation = group.os_config.as_ref().map(|config| config.build.generation).unwrap_or_default();
+    match action {
+        // Its status names the generation.
+        Action::Publish { .. } => format!("{action:?} of {build} for generation {generation}"),
+        Action::Query(_)
+        | Action::CreateBuild { .. }
+        | Action::DeleteBuild { .. }
+        | Action::DeleteImage { .. }
+        | Action::ReleaseBuild { .. }
+        | Action::BeginRebuild { .. }
+        | Action::EndRebuild
+        | Action::NameBuild
+        | Action::CreateJob
+        | Action::RecordJob { .. }
+        | Action::StartJob { .. }
+        | Action::DeleteJob { .. }
+        | Action::WriteStatus(_)
+        | Action::SetCondition(_)
+        | Action::Wait { .. } => format!("{action:?} of {build}"),
+    }
+}
+
+/// Returns the text on a request that failed, with the next step where it is a person's.
+pub(super) fn error_text(error: &RequestError) -> String {
+    let next = match error.code() {
+        403 => {
+            "; grant the controller's account this right, as its manifests do, or correct the webhook that refuses it"
+        }
+        401 => "; renew the controller's token or kubeconfig",
+        _ => "",
+    };
+    format!("{error}{next}")
+}
+
 /// Reports that something could not be read or written: at the `MachineOSConfig`, and once that is gone at what it left.
 pub(super) async fn failed(client: &Client, group: &Group, error: &str) {
     warn!("MachineOSConfig {}: {error}", group.name);
@@ -233,4 +271,55 @@ fn left(group: &Group) -> Vec<About> {
     // The pool of its name may never have been its own.
     let builds: Vec<About> = builds.take(MAX_TOLD).collect();
     if builds.is_empty() { pool.collect() } else { builds }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::Ready;
+    use crate::controllers::cache::Snapshot;
+    use crate::controllers::cached::Cached as _;
+    use crate::controllers::untyped::MachineOsConfig;
+    use crate::retry::Repeats;
+
+    fn group(generation: i64) -> Group {
+        let config: kube::api::DynamicObject = serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "worker", "uid": "u", "generation": generation },
+            "spec": { "machineConfigPool": { "name": "worker" } },
+        }))
+        .unwrap();
+        let mut snapshot = Snapshot::default();
+        MachineOsConfig::from(config).put(&mut snapshot);
+        Group::new("worker", &snapshot)
+    }
+
+    /// Each is a change of ours, however fast they follow each other. The same one again is not.
+    #[test]
+    fn writes_for_another_build_or_generation_are_no_contest() {
+        let image = "r.test/os@sha256:1".to_owned();
+        for action in [Action::NameBuild, Action::Publish { image, seeded: false }] {
+            let mut repeats = Repeats::default();
+            let mut write = |build: &str, generation: i64, second: u64| {
+                let desired =
+                    DesiredBuild { name: build.to_owned(), inputs: String::new(), ready: Ready::Yes };
+                let content = content(&group(generation), Some(&desired), &action);
+                let now = std::time::Duration::from_secs(second);
+                (repeats.wrote("field", &content, now), repeats.wait("field", &content, now).is_some())
+            };
+            for (second, build) in (0..).zip(["a", "b", "c", "d", "e"]) {
+                let generation = i64::try_from(second).unwrap();
+                assert_eq!(write(build, generation, second), (false, false), "{action:?}");
+            }
+            let again: Vec<_> = [5, 6].map(|second| write("e", 4, second)).into();
+            assert_eq!(again, [(false, false), (true, true)], "{action:?}");
+        }
+        // An edit of the MachineOSConfig has the same image named again, for its generation.
+        let mut repeats = Repeats::default();
+        let action = Action::Publish { image: "r.test/os@sha256:1".to_owned(), seeded: false };
+        let desired = DesiredBuild { name: "a".to_owned(), inputs: String::new(), ready: Ready::Yes };
+        for generation in 1..9 {
+            let content = content(&group(generation), Some(&desired), &action);
+            assert!(!repeats.wrote("field", &content, std::time::Duration::ZERO), "{content}");
+        }
+    }
 }

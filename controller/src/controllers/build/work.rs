@@ -24,7 +24,7 @@ use crate::registry::Registry;
 /// So many are written for at once.
 const MAX_AT_ONCE: usize = 8;
 
-/// Runs it. It has no end.
+/// Runs the controller until the task is aborted.
 pub(in crate::controllers) async fn run(
     client: Client,
     cache: Cache,
@@ -157,6 +157,9 @@ impl Courses {
     fn record(&mut self, (name, turn, result): QueryResult) {
         let Some(course) = self.idle.get_mut(&name) else { return };
         course.is_querying = false;
+        if result.is_ok() {
+            course.tries.succeeded(&course.asked.kind);
+        }
         match result {
             Ok(answers) if course.turn == turn => course.answers = answers,
             Ok(_) => {}

@@ -5,9 +5,10 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Pre
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::builder::{Builder, Credentials};
+use super::builder::{Builder, Credentials, Order};
 use super::group::{DEGRADED, Group};
 use super::queries::{NO_CREDENTIALS, read_credentials};
+use super::surroundings::Place;
 use super::{desired, written};
 use crate::api::MachineConfigPool;
 use crate::api::pool::Condition;
@@ -17,14 +18,13 @@ use crate::build::{
     Status, job_name,
 };
 use crate::controllers::cache::Cache;
-use crate::controllers::cached::{Cached as _, store};
+use crate::controllers::cached::{Cached as _, Identified as _, store};
 use crate::controllers::client::{RequestError, send};
 use crate::controllers::conflict::{Expected, or_judged};
 use crate::controllers::layering::OsBuild;
 use crate::controllers::render::with_condition;
 use crate::controllers::untyped::{MachineOsBuild, MachineOsConfig};
 use crate::controllers::write::{Write, write, write_and_read};
-use crate::image::ApplyBy;
 use crate::reading::Lenient;
 
 /// Objects and clients that a write needs.
@@ -32,7 +32,6 @@ pub(super) struct Writer<'a> {
     pub(super) client: &'a Client,
     pub(super) cache: &'a Cache,
     pub(super) namespace: &'a str,
-    pub(super) apply_by: ApplyBy,
     pub(super) builder: Option<&'a dyn Builder>,
     pub(super) group: &'a Group,
     pub(super) desired: Option<&'a DesiredBuild>,
@@ -68,7 +67,8 @@ impl Writer<'_> {
             }
             Action::RecordJob { uid } => self.record(uid).await,
             Action::StartJob { uid } => {
-                let (order, credentials) = (self.order().await?, self.credentials().await?);
+                let order = self.order().await?;
+                let credentials = self.credentials(&order).await?;
                 self.builder()?.start(&order, uid, &credentials).await
             }
             Action::DeleteJob { name, uid, .. } => self.builder()?.delete(name, uid).await,
@@ -92,9 +92,11 @@ impl Writer<'_> {
         self.cache.change(|snapshot| build.put(snapshot));
     }
 
-    async fn order(&self) -> Result<super::builder::Order, RequestError> {
+    async fn order(&self) -> Result<Order, RequestError> {
         let desired = self.desired.ok_or_else(gone)?;
-        desired::order(self.client, self.group, desired, self.apply_by).await?.ok_or_else(gone)
+        let place = Place { client: self.client, cache: self.cache, namespace: self.namespace };
+        let settings = self.builder()?.settings();
+        desired::order(place, self.group, desired, settings).await?.ok_or_else(gone)
     }
 
     fn spec(&self) -> Result<&MachineOSConfigSpec, RequestError> {
@@ -102,12 +104,13 @@ impl Writer<'_> {
         config.spec.as_ref().map_err(|why| RequestError::Failed(why.clone()))
     }
 
-    async fn credentials(&self) -> Result<Credentials, RequestError> {
+    async fn credentials(&self, order: &Order) -> Result<Credentials, RequestError> {
         let spec = self.spec()?;
         let read = |name| read_credentials(self.client, self.namespace, name);
         let base = match &spec.base_image_pull_secret {
             Some(secret) => read(&secret.name).await?,
-            None => NO_CREDENTIALS.to_vec(),
+            None if order.surroundings.pull_secret.is_empty() => NO_CREDENTIALS.to_vec(),
+            None => order.surroundings.pull_secret.clone(),
         };
         Ok(Credentials { base, push: read(&spec.rendered_image_push_secret.name).await? })
     }
@@ -297,9 +300,12 @@ fn with_seeded(mut conditions: Vec<Value>) -> Vec<Value> {
 
 /// Reads a build as it is now.
 async fn read_build(client: &Client, cache: &Cache, name: &str) -> Result<(), RequestError> {
+    let known = MachineOsBuild::known(cache, name);
     match send(Api::<MachineOsBuild>::all(client.clone()).get(name)).await {
         Ok(now) => cache.change(|snapshot| now.put(snapshot)),
-        Err(error) if error.code() == 404 => cache.change(|snapshot| MachineOsBuild::remove(snapshot, name)),
+        Err(error) if error.code() == 404 => {
+            cache.change(|snapshot| MachineOsBuild::remove_gone(snapshot, name, known.as_deref()));
+        }
         Err(error) => return Err(of_build("reading", name)(error)),
     }
     Ok(())
@@ -308,10 +314,11 @@ async fn read_build(client: &Client, cache: &Cache, name: &str) -> Result<(), Re
 /// Reads all of a group as it is now: what was written may have come to something or not.
 pub(super) async fn refresh(writer: &Writer<'_>) -> Result<(), RequestError> {
     let (client, cache, group) = (writer.client, writer.cache, writer.group);
+    let known = MachineOsConfig::known(cache, &group.name);
     match send(Api::<MachineOsConfig>::all(client.clone()).get(&group.name)).await {
         Ok(now) => cache.change(|snapshot| now.put(snapshot)),
         Err(error) if error.code() == 404 => {
-            cache.change(|snapshot| MachineOsConfig::remove(snapshot, &group.name));
+            cache.change(|snapshot| MachineOsConfig::remove_gone(snapshot, &group.name, known.as_deref()));
         }
         Err(error) => return Err(of_config(&group.name)(error)),
     }

@@ -177,3 +177,40 @@ fn kind_that_was_listed_since_restore_stays_so() {
     snapshot.set_listed(Kind::Pools);
     assert!(!snapshot.is_between_states() && !snapshot.unlist(1));
 }
+
+/// An object was deleted and made again with the same name, and the watch brought that before the answer to the deletion.
+#[test]
+fn object_that_was_made_again_outlives_answer_to_older_deletion() {
+    let made = |uid: &str| {
+        let mut config = config("2", &["a"]);
+        config.metadata.uid = Some(uid.to_owned());
+        config.object.as_mut().unwrap().metadata.uid = Some(uid.to_owned());
+        config
+    };
+    let mut snapshot = Snapshot::default();
+    made("new").put(&mut snapshot);
+    let mut gone = |uid: Option<&str>| Lenient::<MachineConfig>::remove_gone(&mut snapshot, "50-a", uid);
+    assert_eq!(
+        [gone(Some("old")), gone(None), gone(Some("new")), gone(Some("new"))],
+        [false, false, true, false]
+    );
+    let mut kept = rendered(1);
+    kept.metadata.uid = Some("new".to_owned());
+    kept.put(&mut snapshot);
+    let mut gone = |uid| Lenient::<MachineConfig>::remove_gone(&mut snapshot, "rendered-worker-1", Some(uid));
+    assert_eq!([gone("old"), gone("new")], [false, true]);
+}
+
+/// A pool that can't be read is deleted, and the answer to a request says so before the watch does: it is gone from the cache.
+#[test]
+fn unreadable_pool_is_removed_once_it_is_gone() {
+    let pool = |uid: &str| -> Lenient<MachineConfigPool> {
+        let object = json!({ "metadata": { "name": "p", "uid": uid }, "spec": { "paused": "no" } });
+        serde_json::from_value(object).unwrap()
+    };
+    let mut snapshot = Snapshot::default();
+    pool("new").put(&mut snapshot);
+    assert!(snapshot.pools["p"].is_err(), "it can be read");
+    let mut gone = |uid| Lenient::<MachineConfigPool>::remove_gone(&mut snapshot, "p", Some(uid));
+    assert_eq!([gone("old"), gone("new"), gone("new")], [false, true, false]);
+}

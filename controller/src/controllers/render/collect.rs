@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::Controller;
 use crate::api::MachineConfig;
-use crate::controllers::cached::Cached;
+use crate::controllers::cached::Identified as _;
 use crate::controllers::client::RequestError;
 use crate::controllers::conflict::{Expected, judge};
 use crate::controllers::contested::Field;
@@ -44,7 +44,7 @@ impl Controller {
         let Err(error) = deleted else {
             info!("Deleted {name}: no node and no pool uses it");
             self.metrics.wrote("render", "deleted");
-            self.deleted(&name);
+            self.deleted(&name, &uid);
             self.deletions.succeeded(&name);
             return None;
         };
@@ -54,13 +54,13 @@ impl Controller {
     }
 
     /// Removes a rendered config that was deleted. Its pool may make it again.
-    fn deleted(&self, name: &str) {
+    fn deleted(&self, name: &str, uid: &str) {
         self.cache.change(|snapshot| {
             if let Some(rendered) = snapshot.rendered.get(name) {
                 let about = About::pool(&rendered.pool, &rendered.pool_uid);
                 self.contested.changed(&Field::new(about, format!("MachineConfig {name}")));
             }
-            <Lenient<MachineConfig> as Cached>::remove(snapshot, name)
+            Lenient::<MachineConfig>::remove_gone(snapshot, name, Some(uid))
         });
     }
 

@@ -18,7 +18,7 @@ use crate::controllers::work::Work;
 /// So many pools are rendered and written at once: each holds a rendered config in memory.
 const MAX_AT_ONCE: usize = 4;
 
-/// Runs it. It has no end.
+/// Runs the controller until the task is aborted.
 pub(in crate::controllers) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     cache.until(is_known).await;
     info!("The render controller runs");
@@ -160,6 +160,7 @@ async fn perform(controller: Controller, job: Common) -> Option<Duration> {
                 &controller.cache,
                 &controller.metrics,
                 &controller.components,
+                &controller.unruled,
             )
             .await
         }

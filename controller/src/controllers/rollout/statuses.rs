@@ -13,7 +13,7 @@ use crate::controllers::client::RequestError;
 use crate::controllers::events::{About, POOL};
 use crate::controllers::tries::{Failed, Tries};
 use crate::retry::Repeats;
-use crate::rollout::HALTED;
+use crate::rollout::{HALTED, RESUMED};
 
 /// A pool's status is written so often at most.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,6 +27,14 @@ pub(super) enum Written {
     Made,
     /// Somebody else wrote meanwhile.
     Conflict,
+}
+
+/// Conditions that the next decision about a pool reads.
+#[derive(Debug, Clone, Default)]
+struct Decided {
+    uid: Option<String>,
+    halted: Option<Condition>,
+    resumed: Option<Condition>,
 }
 
 /// Outcomes of the writes of statuses.
@@ -44,8 +52,8 @@ pub(super) struct Statuses {
     written: BTreeMap<String, Duration>,
     /// Message by pool whose policy's status could not be written.
     unrecorded: BTreeMap<String, String>,
-    /// The condition `RolloutHalted` of each pool as it was decided last, with the pool's UID.
-    halted: BTreeMap<String, (Option<String>, Condition)>,
+    /// The conditions of each pool that the next decision reads, as they were decided last, with the pool's UID.
+    decided: BTreeMap<String, Decided>,
 }
 
 impl Default for Statuses {
@@ -57,7 +65,7 @@ impl Default for Statuses {
             under_way: BTreeSet::new(),
             written: BTreeMap::new(),
             unrecorded: BTreeMap::new(),
-            halted: BTreeMap::new(),
+            decided: BTreeMap::new(),
         }
     }
 }
@@ -138,22 +146,29 @@ impl Statuses {
         self.unchanged.retain(|name, _| is_kept(name));
         self.written.retain(|pool, _| pools.contains(pool));
         self.unrecorded.retain(|pool, _| pools.contains(pool));
-        self.halted.retain(|pool, _| pools.contains(pool));
+        self.decided.retain(|pool, _| pools.contains(pool));
     }
 
     /// Records the status that was decided for a pool: a halt holds, and a deleted policy is missed, although the API server does not take it.
     pub(super) fn decided(&mut self, pool: &MachineConfigPool, status: &MachineConfigPoolStatus) {
         let name = pool.metadata.name.clone().unwrap_or_default();
-        match halted(status) {
-            Some(condition) => drop(self.halted.insert(name, (pool.metadata.uid.clone(), condition.clone()))),
-            None => drop(self.halted.remove(&name)),
-        }
+        let (halted, resumed) = (halted(status).cloned(), condition(status, RESUMED).cloned());
+        self.decided.insert(name, Decided { uid: pool.metadata.uid.clone(), halted, resumed });
     }
 
     /// Returns the condition `RolloutHalted` that was decided last for this very pool.
     pub(super) fn halted(&self, pool: &MachineConfigPool) -> Option<Condition> {
-        let (uid, condition) = self.halted.get(pool.metadata.name.as_deref()?)?;
-        (*uid == pool.metadata.uid).then(|| condition.clone())
+        self.decided_for(pool)?.halted.clone()
+    }
+
+    /// Returns the condition `RolloutResumed` that was decided last for this very pool.
+    pub(super) fn resumed(&self, pool: &MachineConfigPool) -> Option<Condition> {
+        self.decided_for(pool)?.resumed.clone()
+    }
+
+    fn decided_for(&self, pool: &MachineConfigPool) -> Option<&Decided> {
+        let decided = self.decided.get(pool.metadata.name.as_deref()?)?;
+        (decided.uid == pool.metadata.uid).then_some(decided)
     }
 
     pub(super) fn unrecorded(&self, pool: &str) -> Option<String> {
@@ -171,7 +186,11 @@ impl Statuses {
 
 /// Returns the condition of a halt.
 pub(super) fn halted(status: &MachineConfigPoolStatus) -> Option<&Condition> {
-    status.conditions.iter().flatten().find(|one| one.type_ == HALTED)
+    condition(status, HALTED)
+}
+
+fn condition<'a>(status: &'a MachineConfigPoolStatus, type_: &str) -> Option<&'a Condition> {
+    status.conditions.iter().flatten().find(|one| one.type_ == type_)
 }
 
 /// Returns the content of a status, without times that change with each write.

@@ -11,7 +11,7 @@ fn pool_that_is_being_deleted_gives_no_target() {
     snapshot.pools.insert("a".to_owned(), Ok(pool(json!({ "name": "a" }))));
     let deleted = json!({ "name": "b", "deletionTimestamp": "2026-01-01T00:00:00Z" });
     snapshot.pools.insert("b".to_owned(), Ok(pool(deleted)));
-    snapshot.pools.insert("c".to_owned(), Err("no object".to_owned()));
+    snapshot.pools.insert("c".to_owned(), Err(UnreadablePool { uid: None, cause: "no object".to_owned() }));
     assert_eq!(living(&snapshot), BTreeSet::from(["a".to_owned()]));
 }
 

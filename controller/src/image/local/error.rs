@@ -53,7 +53,7 @@ pub enum LocalError {
         step: String,
     },
     /// Somebody ended it.
-    #[error("ended by a signal; nothing is left that the next build does not remove")]
+    #[error("ended by a signal; the next build removes what is left")]
     Interrupted,
     /// The registry answered with something else.
     #[error("the push gave no digest, but {found:?}; push it again")]

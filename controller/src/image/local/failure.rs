@@ -58,7 +58,7 @@ pub enum BuildFailure {
     },
     /// The image is not as its config says.
     #[error(
-        "the image is not as its config says; nothing was pushed{}\nA step of the Containerfile changed it: leave these paths as they \
+        "the image does not match its config; nothing was pushed{}\nA step of the Containerfile changed it: leave these paths as they \
          are, or change the MachineConfig",
         indented(.lines)
     )]

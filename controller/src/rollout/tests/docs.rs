@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::super::accepted::{ACCEPTED, POOL_FOUND, POOL_NOT_FOUND};
-use super::super::orphan::{POLICY_DELETED, POLICY_FOLLOWED};
-use super::super::phase::{HALTED, Mistake, Phase, TOO_MANY_FAILURES};
+use super::super::orphan::{ANNOTATED, POLICY_DELETED, POLICY_FOLLOWED};
+use super::super::phase::{HALTED, Mistake, Phase, RESUMED, TOO_MANY_FAILURES};
 use super::super::status::{DRAIN_BLOCKED, EVICTION_REFUSED, INVALID, NOT_WRITTEN, PROGRESSING};
 use super::super::writes::Unwritten;
 
@@ -15,7 +15,7 @@ fn page_has_each_condition_and_reason() {
     let progressing = Phase::ALL.iter().map(|phase| (PROGRESSING, phase.as_str()));
     let invalid = Mistake::ALL.iter().map(|mistake| (INVALID, mistake.as_str()));
     let halted = [TOO_MANY_FAILURES, POLICY_DELETED, POLICY_FOLLOWED].map(|reason| (HALTED, reason));
-    let others = halted.into_iter().chain([(DRAIN_BLOCKED, EVICTION_REFUSED)]);
+    let others = halted.into_iter().chain([(DRAIN_BLOCKED, EVICTION_REFUSED), (RESUMED, ANNOTATED)]);
     let accepted = [POOL_FOUND, POOL_NOT_FOUND, Mistake::Policy.as_str()].map(|reason| (ACCEPTED, reason));
     let unwritten = Unwritten::ALL.iter().map(|why| (NOT_WRITTEN, why.as_str()));
     let code: BTreeSet<_> =

@@ -102,6 +102,7 @@ fn put(fleet: &mut Fleet, node: &Node) {
 /// Decides a pool by the fleet, and by a count of all nodes; both are the same.
 fn decide(fleet: &mut Fleet, members: &Members, nodes: &BTreeMap<String, Node>, target: &Pool) -> Rollout {
     let name = &*target.name;
+    assert_eq!(fleet.control_plane(), nodes.values().filter(|node| node.control_plane).count());
     let counted = count(members, nodes, name);
     assert_eq!(fleet.conflicts(name), counted.conflicts[..counted.conflicts.len().min(5)]);
     assert_eq!(fleet.unavailable_elsewhere(name), counted.unavailable_elsewhere, "{name}");

@@ -4,6 +4,7 @@ mod accepted;
 mod defaults;
 mod docs;
 mod fleet;
+mod halts;
 mod nodes;
 mod policy;
 mod world;

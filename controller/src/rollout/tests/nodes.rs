@@ -17,7 +17,7 @@ fn told(rollout: &Rollout) -> Vec<(&str, Option<&str>)> {
 /// MCD drains nothing there: the pods have no other node to go to.
 #[test]
 fn agent_of_one_node_is_told_single_replica_with_its_target() {
-    let mut pool = Pool { topology: Topology::new(None, 1), ..pool("b") };
+    let mut pool = Pool { topology: Topology::new(None, 1, 0), ..pool("b") };
     let mut all = nodes(1, "a");
     let rollout = decide(&pool, &all);
     assert_eq!((told(&rollout), given(&rollout)), (vec![("n00", Some("SingleReplica"))], vec!["n00"]));
@@ -27,7 +27,7 @@ fn agent_of_one_node_is_told_single_replica_with_its_target() {
     write(&rollout, &mut pool, &mut all);
     assert_eq!(told(&decide(&pool, &all)), []);
     // A second one joins: drains have somewhere to go.
-    pool.topology = Topology::new(None, 2);
+    pool.topology = Topology::new(None, 2, 0);
     all.extend(nodes(2, "b").into_iter().skip(1));
     assert_eq!(told(&decide(&pool, &all)), [("n00", None)]);
 }
@@ -36,14 +36,29 @@ fn agent_of_one_node_is_told_single_replica_with_its_target() {
 fn topology_of_cluster_is_told_as_it_is_also_in_paused_pool() {
     let all = nodes(2, "b");
     for (named, paused) in [("HighlyAvailable", false), ("SingleReplica", true)] {
-        let pool = Pool { topology: Topology::new(Some(named), 2), paused, ..pool("b") };
+        let pool = Pool { topology: Topology::new(Some(named), 2, 1), paused, ..pool("b") };
         assert_eq!(told(&decide(&pool, &all)), [("n00", Some(named)), ("n01", Some(named))]);
     }
     assert_eq!(told(&decide(&pool("b"), &all)), [], "it is not known");
     let mut foreign = nodes(1, "b");
     foreign[0].topology = Some("External".to_owned());
-    let pool = Pool { topology: Topology::new(None, 2), ..pool("b") };
+    let pool = Pool { topology: Topology::new(None, 2, 0), ..pool("b") };
     assert_eq!(told(&decide(&pool, &foreign)), [], "somebody else's word");
+}
+
+/// Pods of workers have another node to go to; those of the only control plane have none.
+#[test]
+fn only_control_plane_node_is_told_single_replica_without_its_workers() {
+    let mut all = nodes(3, "b");
+    all[0].control_plane = true;
+    let of = |nodes, control_plane| Pool { topology: Topology::new(None, nodes, control_plane), ..pool("b") };
+    assert_eq!(told(&decide(&of(3, 1), &all)), [("n00", Some("SingleReplica"))]);
+    // What all were told before is taken back from the workers.
+    for node in &mut all {
+        node.topology = Some("SingleReplica".to_owned());
+    }
+    assert_eq!(told(&decide(&of(3, 1), &all)), [("n01", None), ("n02", None)]);
+    assert_eq!(told(&decide(&of(3, 3), &all)), [("n00", None), ("n01", None), ("n02", None)]);
 }
 
 #[test]

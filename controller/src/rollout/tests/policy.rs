@@ -13,7 +13,7 @@ use super::world::*;
 use crate::api::pool::Configuration;
 use crate::cost::NodeCost;
 
-fn with_policy(config: &str, spec: Value) -> Pool {
+pub(super) fn with_policy(config: &str, spec: Value) -> Pool {
     let policy = Policy {
         name: "worker".to_owned(),
         generation: Some(1),
@@ -24,7 +24,7 @@ fn with_policy(config: &str, spec: Value) -> Pool {
 }
 
 /// Decides and writes until no write is left at this time. Returns the nodes that were given a target.
-fn settle(pool: &mut Pool, nodes: &mut [Node], now: Timestamp) -> Vec<String> {
+pub(super) fn settle(pool: &mut Pool, nodes: &mut [Node], now: Timestamp) -> Vec<String> {
     let mut all = Vec::new();
     for _ in 0..20 {
         let rollout = decide_at(pool, nodes, now);
@@ -50,11 +50,11 @@ fn finish_all(nodes: &mut [Node], names: &[String]) {
     }
 }
 
-fn phase(pool: &Pool) -> &str {
+pub(super) fn phase(pool: &Pool) -> &str {
     pool.policies[0].status.phase.as_deref().unwrap()
 }
 
-fn minutes(minutes: i64) -> Timestamp {
+pub(super) fn minutes(minutes: i64) -> Timestamp {
     now() + SignedDuration::from_mins(minutes)
 }
 
@@ -240,7 +240,7 @@ fn policy_deleted_in_rollout_halts_it_until_a_person_decides() {
     let (mut pool, mut nodes, policies) = start();
     let (status, reason, message) = condition(&decide_at(&pool, &nodes, minutes(3)), "RolloutHalted");
     assert_eq!((&*status, &*reason), ("True", "PolicyDeleted"));
-    assert!(message.contains("machine-config-agent.io/resume=b"), "{message}");
+    assert!(message.contains("machine-config-agent.io/resume=\"b $(date)\""), "{message}");
     // Without nodes for a moment: none of them has the target.
     let mut none = Vec::new();
     settle(&mut pool, &mut none, minutes(3));
@@ -331,7 +331,7 @@ fn halt_outlives_its_policy() {
     assert_eq!(phase(&pool), "Halted");
     let message = condition(&decide(&pool, &nodes), "RolloutHalted").2;
     assert!(
-        message.contains("1 failed nodes, 0 allowed; it failed before this RolloutPolicy was created;"),
+        message.contains("1 failed nodes, 0 allowed in the rollout of b; it failed before this RolloutPolicy was created, or came to this pool;"),
         "{message}"
     );
     pool.policies[0].resume = Some("1".to_owned());

@@ -278,3 +278,26 @@ fn node_without_labels_of_its_pool_is_named_and_counts_for_nothing() {
     shell.writes.written(&patch);
     assert!(shell.writes.is_well());
 }
+
+/// A write of a drain without an answer was not refused, and nobody has to mend what does not answer for a moment.
+#[test]
+fn drain_without_answer_is_not_called_refused() {
+    let undrained =
+        |node: &str, answer| Undrained { node: node.to_owned(), answer, cause: "its cause".to_owned() };
+    let told = |undrained: Vec<Undrained>| {
+        let pool = Pool { undrained, ..pool("b") };
+        condition(&super::world::decide(&pool, &nodes(2, "a")), "RolloutNodesNotWritten")
+    };
+    let (_, reason, message) = told(vec![undrained("n00", Answer::Missing)]);
+    assert_eq!(reason, "NodeWriteUnanswered");
+    let words = "node n00: the API server did not answer its cordon, its uncordon or the answer to its agent's request: its cause; the \
+        drain sends it again within 30 s; the node takes a place of maxUnavailable";
+    assert_eq!(message, words);
+    let refused =
+        "node n01 can't be cordoned or uncordoned, or its agent's request can't be answered: its cause";
+    for answer in [Answer::Refused, Answer::Failed] {
+        let (_, reason, message) = told(vec![undrained("n00", Answer::Missing), undrained("n01", answer)]);
+        assert_eq!(reason, "NodeWriteRefused");
+        assert!(message.contains(refused) && message.ends_with("after 5 minutes at most"), "{message}");
+    }
+}

@@ -126,7 +126,8 @@ async fn requests_of_drains_fail() {
     proxy.all_failed().await;
     until_done(client, "well", "drain-b").await;
     for (way, _, words) in WAYS {
-        let pod = format!("pod default/evict-{way} can't be evicted: ");
+        let said = if way == "refused" { "can't be evicted" } else { "is not evicted yet" };
+        let pod = format!("pod default/evict-{way} {said}: ");
         until_blocked(client, &format!("evict-{way}"), &[&pod, words]).await;
         until_blocked(client, &format!("list-{way}"), &["its pods can't be listed: ", words]).await;
         // No drain waits for the report.
@@ -162,6 +163,50 @@ async fn requests_of_drains_fail() {
     }
     let told = |pool: &Value| condition(pool, "RolloutDrainBlocked")["status"] == "True";
     cluster.until_pool("worker", "nothing is blocked", |pool| !told(pool)).await;
+}
+
+/// Each status that an eviction without a budget may be answered with: the words are those of its cause, and the node is drained once the
+/// server answers well. A refusal alone is counted as one.
+#[tokio::test]
+async fn failed_evictions_are_told_by_their_cause() {
+    const BUSY: &str = "is not evicted yet: the API server is busy: ";
+    const FAILED: &str = "is not evicted yet: the API server failed: ";
+    let codes =
+        [(429, BUSY), (503, BUSY), (500, FAILED), (502, FAILED), (504, FAILED), (403, "can't be evicted: ")];
+    let (cluster, proxy) = behind_proxy().await;
+    let client = &cluster.client;
+    let mut controller = cluster.start("a", &["--controllers", "drain"]);
+    let listener = listener(&mut controller).await;
+    let mut kubelets = Vec::new();
+    for (code, _) in codes {
+        let name = format!("of-{code}");
+        crate::cluster::create_node(client, &name, &[]).await;
+        running_pod(client, "default", &name, &name, json!({})).await;
+        kubelets.push(Kubelet::start(&cluster.bench, &name).await);
+        proxy.fail(seam("evict", &name), Failing::Refuses(code, "the words of the server"));
+        request(client, &name, "drain-b").await;
+    }
+    for (code, said) in codes {
+        let name = format!("of-{code}");
+        let text = format!("pod default/{name} {said}the words of the server ({code})");
+        until_blocked(client, &name, &[&text]).await;
+    }
+    let count = |body: &str, outcome: &str| {
+        let name = format!("machine_config_controller_evictions_total{{outcome=\"{outcome}\"}} ");
+        let line = body.lines().find_map(|line| line.strip_prefix(&*name)?.parse::<u64>().ok());
+        line.unwrap_or(0)
+    };
+    let are_counted = |_, body: &str| count(body, "failed") >= 5 && count(body, "refused") >= 1;
+    page_until(listener, "/metrics", "failures and refusals", are_counted).await;
+    let (_, body) = get(listener, "/metrics");
+    let asked = proxy.mend();
+    let refused = asked.last().copied().unwrap_or(0);
+    assert!(count(&body, "refused") <= refused, "one of six is refused: {refused} of {asked:?}: {body}");
+    for (code, _) in codes {
+        let name = format!("of-{code}");
+        until_done(client, &name, "drain-b").await;
+        assert_eq!(own(&node_api(client).get(&name).await.unwrap(), "drain-blocked"), None);
+    }
 }
 
 /// The list of pods is from before one was removed: its eviction finds nothing, and the drain ends.

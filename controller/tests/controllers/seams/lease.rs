@@ -196,7 +196,7 @@ async fn leader_that_may_not_renew_says_until_when_it_leads() {
     cluster.until_target("worker", &first).await;
     assert_eq!(leader.end().await.code(), Some(4));
     let lines = leader.lines().join("\n");
-    assert!(!lines.contains("writes nothing") && !lines.contains("somebody else leads"), "{lines}");
+    assert!(!lines.contains("writes nothing") && !lines.contains("another replica leads"), "{lines}");
     let end = format!("Lease {lease} is lost: it was not renewed in time: ");
     assert!(lines.contains(&end) && lines.rsplit(&end).next().unwrap().contains(words), "{lines}");
 }

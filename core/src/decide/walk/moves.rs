@@ -57,6 +57,11 @@ pub(super) fn misfortunes(world: &World, rules: &Rules) -> Vec<World> {
     // The power fails; a person reboots.
     all.push(world.clone().boot(Some(Finalization::CutShort)));
     if world.staged.is_some() {
+        // A person drops it (`rpm-ostree cleanup -p`), and the agent looks again. How often is a table of its own: here it is the last
+        // misfortune, since the count of it would double the states of each walk.
+        if left == 0 {
+            all.push(World { staged: None, answers: Answers::default(), ..world.clone() });
+        }
         // A person starts the user space alone again.
         all.push(world.clone().boot_softly_in_vain());
     }
@@ -129,6 +134,10 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
         Action::Supersede | Action::TakeBack => good.moved(&Transition::RollBack),
         Action::Restage => {
             good.record.as_mut().unwrap().boot_id = world.boot_id();
+            good.moved(&Transition::Stage);
+        }
+        Action::RestageDropped => {
+            good.record.as_mut().unwrap().dropped += 1;
             good.moved(&Transition::Stage);
         }
         Action::Fail(fault, way) if fault.reason == BOOT_FAILED => {

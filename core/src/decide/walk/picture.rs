@@ -37,7 +37,7 @@ pub(super) fn name(action: &Action) -> &'static str {
         Action::Supersede => "supersede",
         Action::TakeBack => "take back",
         Action::Execute => "execute",
-        Action::Restage => "restage",
+        Action::Restage | Action::RestageDropped => "restage",
         Action::Fail(..) => "fail",
         Action::Replan(_) => "replan",
         Action::Commit => "commit",

@@ -154,9 +154,9 @@ pub(super) fn fault(class: FaultClass, reason: &str) -> Fault {
     Fault { class, reason: reason.to_owned(), message: "m".to_owned(), next: "n".to_owned() }
 }
 
-fn counts(record: &Record) -> [u32; 5] {
+fn counts(record: &Record) -> [u32; 6] {
     let (failed, interrupted) = (record.failed_finalizations, record.interrupted_finalizations);
-    [record.reboots, record.fallbacks, record.attempts, failed, interrupted]
+    [record.reboots, record.fallbacks, record.attempts, failed, interrupted, record.dropped]
 }
 
 /// Returns the relation of a boot to the running one: equal, of the same kernel, or another.

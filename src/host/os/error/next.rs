@@ -21,7 +21,7 @@ pub(super) const NOT_BOOTED: &str =
 pub(super) const BUSY: &str =
     "Wait for the other program, or end it (rpm-ostree status; ostree admin status); it is tried again.";
 pub(super) const PULL_FAILED: &str = "Check that the node reaches the registry (INSPECT); it is tried again.";
-pub(super) const UNAUTHORIZED: &str = "Check the registry credentials in /run/ostree/auth.json or /etc/ostree/auth.json, or the cluster's pull secret; it is tried again.";
+pub(super) const UNAUTHORIZED: &str = "Check the credentials of the registry (/run/ostree/auth.json or /etc/ostree/auth.json), or the cluster's pull secret (INSPECT); it is tried again.";
 pub(super) const PUSH_FAILED: &str = "Check that this host reaches the registry, and that --authfile names credentials that may push there; run the command again.";
 pub(super) const SEED_UNFIT: &str = "Leave the path out (--exclude, or [seed] exclude in settings.toml), take a secret with \
     `seed create --include-secret`, or remove the path; then make the seed again. The host is unchanged.";
@@ -38,7 +38,7 @@ pub(super) const KERNELS: &str =
     "Build the image with exactly one kernel: one directory below /usr/lib/modules with a vmlinuz.";
 pub(super) const WRONG_ARCHITECTURE: &str =
     "Set an image of this machine's architecture on the pool, or a manifest list that has one.";
-pub(super) const BOOT_FULL: &str = "Free space in /boot (df -h /boot; ostree admin status; ostree admin undeploy 1, or rpm-ostree cleanup -r, gives up the old deployment); it is tried again.";
+pub(super) const BOOT_FULL: &str = "Free space in /boot (df -h /boot; ostree admin status; ostree admin undeploy 1, or rpm-ostree cleanup -r, removes the previous deployment); the agent retries.";
 pub(super) const CANNOT_LAYER: &str =
     "Install rpm-ostree in the OS image, or build kernel and extensions into the image.";
 pub(super) const CANNOT_PREFETCH: &str =
@@ -76,7 +76,7 @@ pub(super) const SEED_DAMAGED: &str =
     "Make the seed image again, or name another one; no stateroot was made.";
 pub(super) const STATEROOT_IN_USE: &str = "List the stateroots (machine-config-agent stateroot list); while it neither runs nor boots next, it can be removed (machine-config-agent stateroot remove STATEROOT).";
 pub(super) const NO_STATEROOT: &str = "List the stateroots (machine-config-agent stateroot list).";
-pub(super) const STATEROOT_BLOCKED: &str = "Put right what the message names, then repeat the command.";
+pub(super) const STATEROOT_BLOCKED: &str = "Fix the cause above, then repeat the command.";
 
 #[cfg(test)]
 mod tests {

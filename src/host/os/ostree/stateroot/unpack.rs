@@ -16,14 +16,15 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, RawMode, Timespec, Timestamps, Uid, XattrFlags, chownat,
-    fchmod, fchown, fsetxattr, fstat, fstatvfs, futimens, linkat, lsetxattr, makedev, mkdirat, mknodat,
-    openat, statat, symlinkat, utimensat,
+    fchmod, fchown, fsetxattr, fstat, fstatvfs, futimens, linkat, lremovexattr, lsetxattr, makedev, mkdirat,
+    mknodat, openat, statat, symlinkat, utimensat,
 };
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::archive::{Entry, Kind, damaged, named};
 use super::tree;
+use crate::host::root::{ACCESS_LIST, drop_access_lists};
 
 /// Bytes that are copied at once.
 const BUFFER_BYTES: usize = 128 << 10;
@@ -327,6 +328,7 @@ fn make(
     }
     let (user, group) = (Uid::from_raw(entry.user), Gid::from_raw(entry.group));
     chownat(here, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+    drop_list_by_name(here, name)?;
     let refused = set_all(entry, |attribute, value| set_by_name(here, name, attribute, value))?;
     if !matches!(entry.kind, Kind::Symlink(_)) {
         rustix::fs::chmodat(here, name, Mode::from_raw_mode(RawMode::from(entry.mode)), AtFlags::empty())?;
@@ -335,9 +337,10 @@ fn make(
     Ok(refused)
 }
 
-/// Sets owner, attributes and mode, in this order: a new owner takes capabilities and set-user-id away. Returns the attributes that
-/// this process may not set.
+/// Sets owner, mode and attributes, in this order: a new owner takes capabilities and set-user-id away. Access lists are those of
+/// the archive, and none that a directory of it passes on. Returns the attributes that this process may not set.
 fn dress(fd: impl AsFd, entry: &Entry) -> io::Result<Attributes> {
+    drop_access_lists(&fd)?;
     fchown(&fd, Some(Uid::from_raw(entry.user)), Some(Gid::from_raw(entry.group)))?;
     fchmod(&fd, Mode::from_raw_mode(RawMode::from(entry.mode)))?;
     set_all(entry, |attribute, value| fsetxattr(&fd, attribute, value, XattrFlags::empty()))
@@ -356,11 +359,23 @@ fn set_all(entry: &Entry, set: impl Fn(&OsStr, &[u8]) -> rustix::io::Result<()>)
     Ok(refused)
 }
 
-/// Sets an attribute by the name of a file. There is no call that takes a descriptor of a link: the kernel's name of the directory
-/// stands for it.
+/// Sets an attribute by the name of a file.
 fn set_by_name(here: impl AsFd, name: &OsStr, attribute: &OsStr, value: &[u8]) -> rustix::io::Result<()> {
+    lsetxattr(by_name(here, name), attribute, value, XattrFlags::empty())
+}
+
+/// Takes the access list from what is no file and no directory, as [`drop_access_lists`].
+fn drop_list_by_name(here: impl AsFd, name: &OsStr) -> rustix::io::Result<()> {
+    match lremovexattr(by_name(here, name), ACCESS_LIST) {
+        Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
+        removed => removed,
+    }
+}
+
+/// There is no call that takes a descriptor of a link: the kernel's name of the directory stands for it.
+fn by_name(here: impl AsFd, name: &OsStr) -> Vec<u8> {
     let here = format!("/proc/self/fd/{}/", here.as_fd().as_raw_fd());
-    lsetxattr([here.as_bytes(), name.as_bytes()].concat(), attribute, value, XattrFlags::empty())
+    [here.as_bytes(), name.as_bytes()].concat()
 }
 
 /// Sets an attribute that an unpacker was refused, below the same directory. No link is followed on the way.
