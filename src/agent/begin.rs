@@ -13,6 +13,7 @@ use crate::apply::record_memberships;
 use crate::control::ControlPlane;
 use crate::journal::{Decoded, Stored, mcd, origin};
 use crate::model::message;
+use crate::model::text;
 use crate::model::{Facts, HostSpec, MachineConfig, NotApplied, Observation, Target, Timestamp, UpdateId};
 use crate::observe::{ObserveError, facts, managed};
 use crate::plan::listing::listed;
@@ -26,6 +27,9 @@ use crate::update::ending::ended_by;
 
 /// Most remarks with a line of their own in the log.
 const LINES: usize = 20;
+
+/// Most characters of the fields that a line names.
+const SHOWN_FIELDS: usize = 1000;
 
 /// Time between two looks at the control plane while a pass waits for a registry.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
@@ -280,13 +284,9 @@ fn adopted(target: &Target, not_applied: &[NotApplied]) -> String {
     if not_applied.is_empty() {
         return format!("Host is in sync with {config}; nothing to do");
     }
-    let named: Vec<_> = not_applied.iter().take(LINES).map(|one| one.field.as_str()).collect();
-    let more = not_applied.len().saturating_sub(named.len());
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    format!(
-        "{config} needs no step, but this host does not get all of it. Not applied: {}{more}",
-        named.join(", ")
-    )
+    let fields: Vec<_> = not_applied.iter().map(|one| one.field.as_str()).collect();
+    let named = text::listed(&fields, SHOWN_FIELDS);
+    format!("{config} needs no step, but this host does not get all of it. Not applied: {named}")
 }
 
 /// Begins the record of a plan, with the OS that runs.

@@ -521,7 +521,6 @@ impl Journal {
     /// The archive first, the record's end last: a crash in between repeats the end.
     fn end(&mut self, outcome: Outcome, fault: Option<Fault>, now: Timestamp) -> Result<(), JournalError> {
         let Some(open) = &self.record else { return Ok(()) };
-        let id = open.record.id.clone();
         let mut entry = Entry::new(&open.record, outcome, now);
         entry.fault = fault.or(entry.fault);
         entry.save(&self.root)?;
@@ -529,8 +528,7 @@ impl Journal {
         self.root.remove(&state("record.json"))?;
         self.fail_points.hit("record-removed");
         self.record = None;
-        self.root.remove(&state("target.json"))?;
-        Ok(originals::discard(&self.root, &id)?)
+        collect(&self.root)
     }
 }
 
@@ -563,7 +561,7 @@ impl Open {
     }
 }
 
-/// Removes the files of an update that died as it was begun or ended: its record does not exist yet, or any more.
+/// Removes the files of an update whose record does not exist yet, or any more, and drafts of a process that died.
 fn collect(root: &Root) -> Result<(), JournalError> {
     let left = |name: &String| name == "target.json" || name.ends_with(durable::DRAFT_SUFFIX);
     for name in root.list(STATE_DIR)?.into_iter().filter(left) {

@@ -617,17 +617,11 @@ pub fn keep_in_image(root: &Root) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Removes the originals of every update: none is open. Kept originals of managed paths stay.
+/// Removes the originals of every update: none is open. Kept originals of managed paths stay. It may be repeated.
 pub fn discard_all(root: &Root) -> Result<(), HostError> {
     for name in root.list(PREIMAGES)?.into_iter().filter(|name| name != saved::SAVED_DIRECTORY) {
         root.remove_tree(&format!("{PREIMAGES}/{name}"))?;
     }
-    discard_drafts(root)
-}
-
-/// Forgets the originals of an update that is over. It may be repeated.
-pub fn discard(root: &Root, update: &UpdateId) -> Result<(), HostError> {
-    root.remove_tree(&format!("{PREIMAGES}/{update}"))?;
     discard_drafts(root)
 }
 

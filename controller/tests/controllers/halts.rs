@@ -6,11 +6,10 @@ use machine_config_controller::api::RolloutPolicy;
 use serde_json::{Value, json};
 
 use crate::cluster::{MachineConfigBuilder, object_until};
-use crate::process::{Cluster, Controller, apply_definition, condition};
-use crate::rollout::ready_node;
-use crate::rollout_edges::{config, desired, finish, policy, return_of_canary, until_desired};
-
-const NODES: [&str; 3] = ["n1", "n2", "n3"];
+use crate::process::{Cluster, Controller, condition};
+use crate::rollout_edges::{
+    NODES, config, desired, finish, policy, return_of_canary, three_nodes, until_desired,
+};
 
 /// A cluster whose canary failed a config and returned: the rollout of the pool `worker` is halted.
 struct Halted {
@@ -22,22 +21,12 @@ struct Halted {
 
 impl Halted {
     async fn new() -> Self {
-        let cluster = Cluster::new().await;
-        let client = &cluster.client;
-        apply_definition(client, "rolloutpolicies").await;
-        for pool in ["worker", "infra"] {
-            cluster.pool(pool).await;
-        }
+        let (cluster, controller, first) = three_nodes().await;
+        cluster.pool("infra").await;
         cluster.config("infra", MachineConfigBuilder::new("50-infra")).await;
-        cluster.config("worker", config("1")).await;
-        let controller = cluster.start("a", &[]);
         cluster.until_target("infra", "").await;
-        let first = cluster.until_target("worker", "").await;
-        for name in NODES {
-            ready_node(client, name, &first).await;
-        }
         return_of_canary(&cluster, &first).await;
-        let policies = Api::all(client.clone());
+        let policies = Api::all(cluster.client.clone());
         let halted = Self { cluster, _controller: controller, policies, first };
         halted.until("1 failed nodes, 0 allowed").await;
         halted
@@ -95,16 +84,8 @@ async fn resume(cluster: &Cluster, value: &str, max_unavailable: i32) {
 /// names, and each value once.
 #[tokio::test]
 async fn policy_deleted_in_soak_halts_until_pool_is_annotated() {
-    let cluster = Cluster::new().await;
+    let (cluster, _controller, first) = three_nodes().await;
     let client = &cluster.client;
-    apply_definition(client, "rolloutpolicies").await;
-    cluster.pool("worker").await;
-    cluster.config("worker", config("1")).await;
-    let _controller = cluster.start("a", &[]);
-    let first = cluster.until_target("worker", "").await;
-    for name in NODES {
-        ready_node(client, name, &first).await;
-    }
     let policies = Api::<RolloutPolicy>::all(client.clone());
     let spec = json!({ "canary": { "nodes": 1, "soak": "1h" } });
     policy(client, &spec).await;

@@ -9,7 +9,7 @@ use crate::build::{Builds, spec};
 use crate::build_course::CONTAINERFILE;
 use crate::build_jobs::{JobController, Plays};
 use crate::cluster::{MachineConfigBuilder, annotation, call, key, node_api, node_until, within};
-use crate::process::{Cluster, apply_definition, condition};
+use crate::process::{Cluster, Controller, apply_definition, condition};
 use crate::rollout::{Agents, ready_node};
 
 const POLICIES: &str = "/apis/machine-config-agent.io/v1alpha1/rolloutpolicies";
@@ -68,6 +68,22 @@ pub async fn policy(client: &Client, spec: &Value) -> Value {
     .await
 }
 
+pub const NODES: [&str; 3] = ["n1", "n2", "n3"];
+
+/// A pool with rollout policies, its controller, and three nodes of its first config. Returns the config's name, too.
+pub async fn three_nodes() -> (Cluster, Controller, String) {
+    let cluster = Cluster::new().await;
+    apply_definition(&cluster.client, "rolloutpolicies").await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("1")).await;
+    let controller = cluster.start("a", &[]);
+    let first = cluster.until_target("worker", "").await;
+    for name in NODES {
+        ready_node(&cluster.client, name, &first).await;
+    }
+    (cluster, controller, first)
+}
+
 /// Three nodes have a config; the canary fails the next one, and returns. Returns the name of that one.
 pub async fn return_of_canary(cluster: &Cluster, first: &str) -> String {
     let client = &cluster.client;
@@ -88,17 +104,8 @@ pub async fn return_of_canary(cluster: &Cluster, first: &str) -> String {
 /// The failed node has returned to the config before: edits of the policy that do not resume leave it there, and all others too.
 #[tokio::test]
 async fn edit_of_policy_after_return_begins_nothing_again() {
-    let cluster = Cluster::new().await;
+    let (cluster, _controller, first) = three_nodes().await;
     let client = &cluster.client;
-    apply_definition(client, "rolloutpolicies").await;
-    cluster.pool("worker").await;
-    cluster.config("worker", config("1")).await;
-    let _controller = cluster.start("a", &[]);
-    let first = cluster.until_target("worker", "").await;
-    let names = ["n1", "n2", "n3"];
-    for name in names {
-        ready_node(client, name, &first).await;
-    }
     let bad = return_of_canary(&cluster, &first).await;
     let is_halted = |pool: &Value| condition(pool, "RolloutHalted")["status"] == "True";
     cluster.until_pool("worker", "it is halted", is_halted).await;
@@ -109,7 +116,7 @@ async fn edit_of_policy_after_return_begins_nothing_again() {
     ] {
         let status = policy(client, &spec).await;
         assert_eq!(status["phase"], "Halted", "{spec}: {status}");
-        for name in names {
+        for name in NODES {
             assert_eq!(desired(client, name).await.as_ref(), Some(&first), "{name}: {spec}");
         }
     }

@@ -7,14 +7,16 @@ mod reads;
 pub mod refused;
 mod registry;
 
+use std::net::SocketAddr;
+
 use http::Method;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::cluster::{MachineConfigBuilder, key, node_api, object_api};
 use crate::connections::behind_proxy;
-use crate::process::{Cluster, apply_definition, condition};
-use crate::proxy::{Failing, Seam};
+use crate::process::{Cluster, Controller, apply_definition, condition};
+use crate::proxy::{Failing, Proxy, Seam};
 use crate::refusals::{failures, get, listener, page_until, until_has};
 use crate::rollout::{Agents, ready_node};
 
@@ -169,23 +171,46 @@ async fn list_of_pools_is_older_than_pool() {
 /// The ways in which a write has no answer that can be read. What the server refuses is in `refusals.rs`.
 const UNANSWERED: [Failing; 3] = [Failing::NeverAnswers, Failing::AnswersLate, Failing::AnswersSomethingElse];
 
+/// Two pools behind a proxy, with agents, and a controller that serves its metrics: nodes of the pool `worker`, and `i1` of `infra`.
+struct TwoPools {
+    cluster: Cluster,
+    proxy: Proxy,
+    listener: SocketAddr,
+    /// The targets of both.
+    worker: String,
+    infra: String,
+    _controller: Controller,
+    _agents: Agents,
+}
+
+impl TwoPools {
+    async fn new(workers: &[&str]) -> Self {
+        let (cluster, proxy) = behind_proxy().await;
+        apply_definition(&cluster.client, "rolloutpolicies").await;
+        for pool in ["worker", "infra"] {
+            cluster.pool(pool).await;
+            cluster.config(pool, contents(pool, "0")).await;
+        }
+        let mut controller = cluster.start("a", &[]);
+        let listener = listener(&mut controller).await;
+        let worker = cluster.until_target("worker", "").await;
+        let infra = cluster.until_target("infra", "").await;
+        for name in workers {
+            ready_node(&cluster.client, name, &worker).await;
+        }
+        ready_node(&cluster.client, "i1", &infra).await;
+        let labels = json!({ "metadata": { "labels": { "node-role.kubernetes.io/infra": "" } } });
+        node_api(&cluster.client).patch("i1", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+        let _agents = Agents::start(&cluster.bench).await;
+        Self { cluster, proxy, listener, worker, infra, _controller: controller, _agents }
+    }
+}
+
 /// A write of the pool `worker` has no answer: the metric counts it, the other pool goes on, and the write is made once it can
 /// be.
 async fn write_fails(write: &str, seam: Seam) {
-    let (cluster, proxy) = behind_proxy().await;
-    for pool in ["worker", "infra"] {
-        cluster.pool(pool).await;
-        cluster.config(pool, contents(pool, "0")).await;
-    }
-    let mut controller = cluster.start("a", &[]);
-    let listener = listener(&mut controller).await;
-    let mut worker = cluster.until_target("worker", "").await;
-    let mut infra = cluster.until_target("infra", "").await;
-    ready_node(&cluster.client, "w1", &worker).await;
-    ready_node(&cluster.client, "i1", &infra).await;
-    let label = Patch::Merge(json!({ "metadata": { "labels": { "node-role.kubernetes.io/infra": "" } } }));
-    node_api(&cluster.client).patch("i1", &PatchParams::default(), &label).await.unwrap();
-    let _agents = Agents::start(&cluster.bench).await;
+    let TwoPools { cluster, proxy, listener, mut worker, mut infra, _controller, _agents } =
+        TwoPools::new(&["w1"]).await;
     for failing in UNANSWERED {
         let before = failures(&get(listener, "/metrics").1, write, "unanswered");
         proxy.fail(seam.clone(), failing);

@@ -160,8 +160,8 @@ async fn originals_are_kept_at_commit_for_day_path_is_no_longer_managed() {
     for _ in 0..2 {
         crate::journal::originals::promote(&host.root, Some(&update), &old(), &new()).unwrap();
     }
-    crate::journal::originals::discard(&host.root, &update).unwrap();
-    crate::journal::originals::discard(&host.root, &update).unwrap();
+    crate::journal::originals::discard_all(&host.root).unwrap();
+    crate::journal::originals::discard_all(&host.root).unwrap();
     let original = |path: &ManagedPath| crate::host::restore::original(&host.root, path).unwrap();
     assert!(original(&path("/etc/motd")).is_some());
     // The next update writes it again: the replaced file is the config's, not the distribution's.
@@ -173,7 +173,7 @@ async fn originals_are_kept_at_commit_for_day_path_is_no_longer_managed() {
     let intent_originals = Originals::new(between.clone(), 0);
     apply(&Intent::for_tests(work, &new(), &newer, intent_originals), &host, &|_| {}).await.unwrap();
     crate::journal::originals::promote(&host.root, Some(&between), &new(), &newer).unwrap();
-    crate::journal::originals::discard(&host.root, &between).unwrap();
+    crate::journal::originals::discard_all(&host.root).unwrap();
     assert_eq!(original(&path("/etc/new/deep/file")), None, "nothing was there");
     // The way back: no longer managed, so the distribution's version returns.
     let steps = steps(vec![

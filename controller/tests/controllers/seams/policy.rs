@@ -1,18 +1,17 @@
 //! The status of a `RolloutPolicy` that has no answer: what it would record is not done, and that is told.
 
 use http::Method;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::{UNANSWERED, contents};
-use crate::cluster::node_api;
-use crate::connections::behind_proxy;
-use crate::process::{Cluster, apply_definition, condition};
+use super::{TwoPools, UNANSWERED, contents};
+use crate::process::{Cluster, condition};
 use crate::proxy::Seam;
-use crate::refusals::{failures, get, listener, page_until, until_has};
-use crate::rollout::{Agents, ready_node};
+use crate::refusals::{failures, get, page_until, until_has};
 use crate::rollout_edges::{desired, policy};
 use crate::seams::drain::until_event;
+
+/// The nodes of the pool `worker`.
+const NODES: &[&str] = &["w1", "w2"];
 
 async fn until_complete(cluster: &Cluster, target: &str) {
     let is_complete = |pool: &Value| {
@@ -26,25 +25,9 @@ async fn until_complete(cluster: &Cluster, target: &str) {
 /// the status is written.
 #[tokio::test]
 async fn status_of_policy_has_no_answer() {
-    let (cluster, proxy) = behind_proxy().await;
+    let TwoPools { cluster, proxy, listener, mut worker, mut infra, _controller, _agents } =
+        TwoPools::new(NODES).await;
     let client = &cluster.client;
-    apply_definition(client, "rolloutpolicies").await;
-    for pool in ["worker", "infra"] {
-        cluster.pool(pool).await;
-        cluster.config(pool, contents(pool, "0")).await;
-    }
-    let mut controller = cluster.start("a", &[]);
-    let listener = listener(&mut controller).await;
-    let mut worker = cluster.until_target("worker", "").await;
-    let mut infra = cluster.until_target("infra", "").await;
-    let nodes = ["w1", "w2"];
-    for name in nodes {
-        ready_node(client, name, &worker).await;
-    }
-    ready_node(client, "i1", &infra).await;
-    let label = Patch::Merge(json!({ "metadata": { "labels": { "node-role.kubernetes.io/infra": "" } } }));
-    node_api(client).patch("i1", &PatchParams::default(), &label).await.unwrap();
-    let _agents = Agents::start(&cluster.bench).await;
     policy(client, &json!({ "canary": { "nodes": 1 } })).await;
     until_complete(&cluster, &worker).await;
     for failing in UNANSWERED {
@@ -68,12 +51,12 @@ async fn status_of_policy_has_no_answer() {
         until_has(&cluster, "i1", &infra).await;
         let is_counted = |_, body: &str| failures(body, "PolicyStatus", "unanswered") > before;
         page_until(listener, "/metrics", "the failure is counted", is_counted).await;
-        for name in nodes {
+        for name in NODES {
             assert_eq!(desired(client, name).await.as_ref(), Some(&worker), "{name}: {words}");
         }
         until_event(client, "StatusNotWritten", "worker", "RolloutPolicy worker").await;
         proxy.mend();
-        for name in nodes {
+        for name in NODES {
             until_has(&cluster, name, &target).await;
         }
         until_complete(&cluster, &target).await;
