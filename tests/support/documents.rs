@@ -407,7 +407,11 @@ const POLICIES: &[Row] = &[
 /// The fields that the operator has and that are not read here pass.
 const CONTROLLER_CONFIGS: &[Row] = &[
     (Taken, "{}"),
-    (Taken, "{osImageURL: x, images: {a: b}, releaseImage: r.test/release:1, additionalTrustBundle: null}"),
+    (
+        Taken,
+        "{osImageURL: 'r.test/os@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', images: {a: b}, \
+         releaseImage: r.test/release:1, additionalTrustBundle: null}",
+    ),
     (
         Taken,
         "{infra: {anything: {}}, proxy: {httpProxy: 'http://p.test', noProxy: a}, kubeAPIServerServingCAData: YQ==}",
@@ -507,6 +511,12 @@ pub fn documents() -> Vec<Document> {
     let config = of(GROUP, "MachineConfig", "50-a, labels: {machineconfiguration.openshift.io/role: worker}");
     let ignition = |part: &str| config(&format!("{{config: {{ignition: {{version: 3.4.0}}, {part}}}}}"));
     let newer = |part: &str| config(&format!("{{config: {part}}}"));
+    // One that selects nothing is refused for that.
+    let selector = "machineConfigSelector: {matchLabels: {machineconfiguration.openshift.io/role: worker}}";
+    let pool = |spec: &str| {
+        let spec = spec.replacen('{', &format!("{{{selector}, "), 1).replace(", }", "}");
+        of(GROUP, "MachineConfigPool", "a")(&spec)
+    };
     let os_image = |image: &str, part: &str| {
         format!(
             "{{apiVersion: {GROUP}, kind: MachineOSConfig, metadata: {{name: worker, annotations: {{{PRE_BUILT_IMAGE}: {image}}}}}, \
@@ -520,7 +530,7 @@ pub fn documents() -> Vec<Document> {
         all("MachineConfig", IGNITION, ignition),
         all("MachineConfig", NEWER, newer),
         all("MachineConfig", HEADS, str::to_owned),
-        all("MachineConfigPool", POOLS, of(GROUP, "MachineConfigPool", "a")),
+        all("MachineConfigPool", POOLS, pool),
         all("RolloutPolicy", ROLLOUTS, of("machine-config-agent.io/v1alpha1", "RolloutPolicy", "a")),
         all("MachineOSConfig", OS_CONFIGS, os_config),
         all("MachineOSConfig", PRE_BUILT, pre_built),

@@ -40,6 +40,15 @@ fn fields(output: &Output) -> BTreeSet<String> {
     refused.iter().filter_map(|one| one["field"].as_str().map(str::to_owned)).collect()
 }
 
+/// A plan is for nodes that were installed without the fields: what only an installation can change is read, and can't be reached.
+fn is_of_installation(output: &Output) -> bool {
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let refused = document["refused"].as_array().cloned().unwrap_or_default();
+    output.status.code() == Some(3)
+        && !refused.is_empty()
+        && refused.iter().all(|one| one["class"] == "unreconcilable")
+}
+
 #[test]
 fn documents_have_one_answer_in_each_verb() {
     let place = tempfile::tempdir().unwrap();
@@ -86,7 +95,8 @@ fn documents_have_one_answer_in_each_verb() {
             let Some(field) = expect.refused_in_file() else {
                 let is_printed =
                     words[0] != "build" || String::from_utf8_lossy(&ran.stdout).contains("\nFROM ");
-                if code != Some(0) || !fields(&ran).is_empty() || !is_printed {
+                let is_taken = code == Some(0) && fields(&ran).is_empty();
+                if !(is_taken || words[0] == "plan" && is_of_installation(&ran)) || !is_printed {
                     wrong.push(format!("{words:?}: {text}: {ran:?}"));
                 }
                 continue;
