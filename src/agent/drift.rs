@@ -19,9 +19,11 @@ use crate::control::ControlPlane;
 use crate::decide::drift::{narrowed, plan_repair};
 use crate::decide::inputs::Rest;
 use crate::host::accounts::Accounts;
+use crate::host::proxy::PROXY_FILE;
 use crate::host::watch::{Watch, WatchSet};
 use crate::host::{HostError, Root, keys};
 use crate::model::ids::UNIT_DIR;
+use crate::model::settings::SETTINGS_PATH;
 use crate::model::text::chain;
 use crate::model::{HostSpec, NotApplied, Observation, ObservedFile, Principal, Sha256, message};
 use crate::observe::observe_again;
@@ -275,7 +277,7 @@ impl<C: ControlPlane> Agent<C> {
 }
 
 /// Names everything that can drift: the spec's paths, the links of its units, the sources of its accounts and owners,
-/// and the files that the OS changes with its deployments.
+/// the files that the OS changes with its deployments, and the inputs of the agent that no source watches.
 pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<WatchSet, HostError> {
     let mut watched = WatchSet::default();
     watched.paths.extend(spec.entries().into_keys().map(String::from));
@@ -301,6 +303,7 @@ pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<Wat
     if spec.users.groups.values().any(|group| group.password.is_some()) {
         watched.paths.insert("/etc/gshadow".to_owned());
     }
+    watched.paths.extend([PROXY_FILE, SETTINGS_PATH].map(str::to_owned));
     if backend != "none" {
         watched.paths.extend(OS_MARKS.map(str::to_owned));
     }

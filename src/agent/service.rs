@@ -29,6 +29,8 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Reads the settings again and notifies systemd, which waits for it.
     pub(super) fn reload(&mut self) -> Result<(), AgentError> {
+        // Who asks for it is answered anew.
+        self.health.settings = None;
         self.telemetry.notify.reloading(self.host.clock.monotonic_micros());
         if self.read_settings() {
             info!(MESSAGE_ID = message::RELOADED, "Reloaded the settings: {:?}", self.node_settings);
@@ -38,7 +40,7 @@ impl<C: ControlPlane> Agent<C> {
         self.restart_trial()
     }
 
-    /// Returns whether they changed what is in force. What is wrong with the file is reported until it is read again.
+    /// Returns whether they changed what is in force. What is wrong with the file is reported until it is right.
     fn read_settings(&mut self) -> bool {
         match self.settings.read() {
             Ok(ReadSettings { settings, unknown }) => {
@@ -53,14 +55,16 @@ impl<C: ControlPlane> Agent<C> {
                 true
             }
             Err(fault) => {
-                warn!(
-                    MESSAGE_ID = message::SETTINGS_INVALID,
-                    MCA_FAULT = fault.reason,
-                    "{}: {}; the settings stay as they are. Next: {}",
-                    fault.reason,
-                    fault.message,
-                    fault.next
-                );
+                if self.health.settings.as_ref() != Some(&fault) {
+                    warn!(
+                        MESSAGE_ID = message::SETTINGS_INVALID,
+                        MCA_FAULT = fault.reason,
+                        "{}: {}; the settings stay as they are. Next: {}",
+                        fault.reason,
+                        fault.message,
+                        fault.next
+                    );
+                }
                 self.health.settings = Some(fault);
                 false
             }
@@ -104,6 +108,10 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Judges the inputs beside the target: a person learns at once that one of them is wrong, and not at the next update.
     fn judge_other_inputs(&mut self) {
+        // What is right takes effect at a reload, but for a file that was wrong: nothing else would end its fault.
+        if self.health.settings.is_some() || self.settings.read().is_err() {
+            self.read_settings();
+        }
         let policy = self.control.check_policy().err().map(|error| AgentError::from(error).fault());
         let proxies = self.host.proxies.for_pulls().err().map(|error| AgentError::from(error).fault());
         for (now, before) in [(&policy, &self.health.policy), (&proxies, &self.health.proxies)] {

@@ -13,6 +13,7 @@ const QUIET: &str = r#"{"apiVersion": "operator.openshift.io/v1", "kind": "Machi
     "metadata": {"name": "cluster"}, "spec": {"nodeDisruptionPolicy": {
     "files": [{"path": "/etc", "actions": [{"type": "None"}]}]}}}"#;
 const PROXY_FILE: &str = "root/etc/mco/proxy.env";
+const SETTINGS_FILE: &str = "root/etc/machine-config-agent/settings.toml";
 
 fn put_config(daemon: &Daemon, file: &str, name: &str, text: &str) {
     daemon.put(&format!("machineconfigs/{file}.yaml"), &config(name, &files(&[("/etc/motd", text)])));
@@ -127,6 +128,27 @@ async fn lines_of_proxy_file_without_effect_are_named() {
     daemon.until_fault("ProxyFileUnusable", &["/etc/mco/proxy.env, line 1"]).await;
     // No file waits for a pull.
     daemon.until("the config", |report| report["currentConfig"] == "rendered-worker-a").await;
+}
+
+/// Nobody has to reload an idle agent to learn that a file beside the target is wrong, and right again.
+#[tokio::test(flavor = "current_thread")]
+async fn proxies_and_settings_of_idle_node_are_judged_at_once() {
+    let node = Node::new();
+    node.put(PROXY_FILE, "HTTPS_PROXY=http://proxy.test:3128\n");
+    node.put(SETTINGS_FILE, "[os]\nstall = \"10m\"\n");
+    let mut daemon = at_rest(node).await;
+    daemon.node.put(PROXY_FILE, "HTTPS_PROXY=http://a\u{7}b\n");
+    daemon.until_fault("ProxyFileUnusable", &["/etc/mco/proxy.env, line 1"]).await;
+    daemon.node.put(PROXY_FILE, "");
+    daemon.until_done("rendered-worker-a").await;
+    daemon.node.put(SETTINGS_FILE, "[os\n");
+    daemon.until_fault("SettingsInvalid", &["settings.toml is invalid: line 1"]).await;
+    let said = status(&daemon);
+    assert_eq!((&said["state"], reasons(&said)), (&json!("Degraded"), vec!["SettingsInvalid"]), "{said}");
+    daemon.node.put(SETTINGS_FILE, "[os]\nstall = \"12m\"\n");
+    daemon.until_done("rendered-worker-a").await;
+    let told = |words: &str| daemon.log().matches(words).count();
+    assert_eq!((told("SettingsInvalid: "), told("ProxyFileUnusable: ")), (1, 1), "{}", daemon.log());
 }
 
 /// A start of the agent is no new state, and the end of a fault is one.
