@@ -151,6 +151,23 @@ async fn proxies_and_settings_of_idle_node_are_judged_at_once() {
     assert_eq!((told("SettingsInvalid: "), told("ProxyFileUnusable: ")), (1, 1), "{}", daemon.log());
 }
 
+/// A program of the OS that does not answer hides nothing that the agent said, and is named.
+#[tokio::test(flavor = "current_thread")]
+async fn agents_word_is_shown_where_another_look_at_host_fails() {
+    let mut daemon = at_rest(Node::new()).await;
+    // There is no system bus for it here.
+    let look = ["status", "--root", "root", "--os-backend", "rpm-ostree", "--output", "json"];
+    let seen = daemon.node.run(&look);
+    assert_eq!(seen.code, 0, "{}", seen.err);
+    let seen: Value = serde_json::from_str(&seen.out).unwrap();
+    assert_eq!((&seen["state"], &seen["current"]["config"]), (&json!("Done"), &json!("rendered-worker-a")));
+    assert!(seen["unread"][0].as_str().unwrap().starts_with("the host: can't inspect the OS: "), "{seen}");
+    daemon.signal(Signal::TERM);
+    daemon.end(Duration::from_secs(60));
+    let alone = daemon.node.run(&look);
+    assert!(alone.code == 4 && alone.out.contains("\"refused\""), "{}: {}", alone.code, alone.out);
+}
+
 /// A start of the agent is no new state, and the end of a fault is one.
 #[tokio::test(flavor = "current_thread")]
 async fn since_is_time_of_state_and_not_of_process() {
