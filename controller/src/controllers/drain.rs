@@ -554,6 +554,13 @@ impl NodeTask {
     /// Reports that the drain failed: on the Node, as an Event, as a metric. False if the Node was written to or is to be.
     async fn fail(&mut self, node: &Node, view: &NodeView<'_>) -> bool {
         let found = self.pods.blocker(|pod| self.context.budgets.lock().of(pod), wall_clock());
+        if self.pods.is_untried() && view.failure().is_some() {
+            // Nothing is evicted any more, so a new leader learns no cause: that on the Node stays.
+            self.measure(Some(("", "")));
+            self.reported.failed = true;
+            self.context.metrics.drain_failed(&self.name, true);
+            return true;
+        }
         self.measure(found.as_ref().map(|found| (&*found.pod, &*found.budget)));
         let why = found.map(|found| found.text).or_else(|| self.pods.leaving()).unwrap_or_default();
         let limit =

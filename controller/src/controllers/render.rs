@@ -161,7 +161,6 @@ impl Controller {
             Err(why) => Err(why),
         };
         let name = pool.metadata.name.clone().unwrap_or_default();
-        self.metrics.rendered(&name, rendered.is_ok());
         let rendered = match rendered {
             Ok(rendered) => rendered,
             Err(why) => {
@@ -435,6 +434,10 @@ impl Controller {
     ) -> Result<MachineConfigPool, RequestError> {
         let status = if degraded.is_some() { "True" } else { "False" };
         let message = degraded.clone().unwrap_or_default();
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        if type_ == RENDER_DEGRADED {
+            self.metrics.rendered(&name, degraded.is_none());
+        }
         let old = pool.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
         let condition = Condition {
             type_: type_.to_owned(),
@@ -446,7 +449,6 @@ impl Controller {
         let Some(conditions) = with_condition(&old, condition, jiff::Timestamp::now()) else {
             return Ok(pool);
         };
-        let name = pool.metadata.name.clone().unwrap_or_default();
         let patch = json!({
             "metadata": { "resourceVersion": pool.metadata.resource_version, "uid": pool.metadata.uid },
             "status": { "conditions": conditions },

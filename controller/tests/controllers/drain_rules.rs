@@ -62,6 +62,16 @@ async fn drain_that_takes_too_long_fails_then_deletes() {
         found["status"] == "True" && found["message"].as_str().unwrap_or_default().contains(words)
     };
     scene.cluster.until_pool("worker", "NodeDegraded", is_named).await;
+    // The next leader evicts nothing, so it knows no better cause.
+    assert!(controller.terminate().await.success());
+    let mut controller = scene.cluster.start("b", &["--controllers", "node,drain"]);
+    let listener = crate::refusals::listener(&mut controller).await;
+    page_until(listener, "/metrics", "the metric", metric("1")).await;
+    let blocked = |_, body: &str| body.contains("machine_config_controller_drain_blocked{node=");
+    page_until(listener, "/metrics", "its node", blocked).await;
+    let node = scene.until("failed", |node| own(node, "drain-failed").is_some()).await;
+    assert!(own(&node, "drain-failed").unwrap().starts_with(why), "{node:?}");
+    assert!(own(&node, "drain-blocked").unwrap().contains("is kept by"), "{node:?}");
     let deletes = Patch::Merge(json!({ "spec": { "drain": { "onTimeout": "DeletePods" } } }));
     policies(&scene).patch("worker", &PatchParams::default(), &deletes).await.unwrap();
     pod_gone(&scene.cluster.client, "default", "kept").await;

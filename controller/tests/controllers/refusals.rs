@@ -208,6 +208,9 @@ async fn refused_rendered_config(code: u16) {
         other = cluster.until_target("infra", &other).await;
     }
     let (_, body) = get(listener, "/metrics");
+    let alerts =
+        |body: &str| body.contains("machine_config_controller_pool_render_degraded{pool=\"worker\"} 1");
+    assert!(alerts(&body), "{code}: {body}");
     let tried = proxy.mend();
     assert!((2..=5).contains(&tried[0]), "{code}: {tried:?} tries beside {changes} changes");
     assert_eq!(failures(&body, "RenderedConfig", "refused"), tried[0], "{code}");
@@ -215,6 +218,7 @@ async fn refused_rendered_config(code: u16) {
     cluster.config("worker", file("worker", "3")).await;
     cluster.until_target("worker", &first).await;
     cluster.until_pool("worker", "rendered", |pool| !degraded(pool)).await;
+    assert!(!alerts(&get(listener, "/metrics").1), "{code}");
 }
 
 /// The target of one pool can't be written: its condition says so, it is tried with growing pauses, and the other pool goes on.

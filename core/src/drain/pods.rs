@@ -256,6 +256,11 @@ impl Pods {
         self.leaving.values().map(Pod::full_name).min().map(|name| format!("pod {name} is leaving"))
     }
 
+    /// Returns true if no pod was asked to leave, or leaves: nothing is known of what would hold it.
+    pub fn is_untried(&self) -> bool {
+        self.leaving.values().all(|pod| matches!(pod.state, State::There))
+    }
+
     /// Names the pods that came to the cordoned node and stay; `None` where there is none.
     pub fn late(&self) -> Option<String> {
         named(self.late.values().cloned()).map(|names| {
