@@ -488,7 +488,8 @@ fn decide(
     let unreadable = unreadable.find(|unreadable| unreadable.policy.pool() == name);
     let target = target(&object).unwrap_or_default();
     let pool = Pool {
-        unread: unread::message(snapshot, &unread::NODE),
+        unread: unread::message(snapshot, &unread::NODE)
+            .or_else(|| unread::unwatched_operator(snapshot, uptime())),
         contested: (standing == Standing::Contested).then(|| CONTESTED.to_owned()),
         own_target: snapshot.own_target(&object).and_then(|own| own.configs.last().cloned()),
         unrecorded: controller.statuses.unrecorded(name),

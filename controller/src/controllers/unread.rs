@@ -18,8 +18,20 @@ pub(super) const RENDER: [Kind; 9] = [
     Kind::OsBuilds,
 ];
 
-/// Kinds that the node controller decides by: those that targets are rendered from, and the nodes' own.
-pub(super) const NODE: [Kind; 9] = RENDER;
+/// Kinds that the node controller decides by: those that targets are rendered from, the nodes' own, and the Leases of the Machine Config
+/// Operator, which may begin to work at any time.
+pub(super) const NODE: [Kind; 10] = [
+    Kind::Definitions,
+    Kind::Pools,
+    Kind::Configs,
+    Kind::Nodes,
+    Kind::ControllerConfig,
+    Kind::Policy,
+    Kind::RolloutPolicies,
+    Kind::OsConfigs,
+    Kind::OsBuilds,
+    Kind::OperatorLeases,
+];
 
 /// Kinds that the drain controller decides by. A drain by the rules of no policy, or of no pool, could delete what it is to skip.
 pub(super) const DRAIN: [Kind; 4] = [Kind::Definitions, Kind::Nodes, Kind::Pools, Kind::RolloutPolicies];
@@ -84,6 +96,12 @@ pub(super) fn down<'a>(
             ))
         },
     )
+}
+
+/// Returns the message for pools while nobody knows whether the Machine Config Operator has begun to work.
+pub(super) fn unwatched_operator(snapshot: &Snapshot, now: Duration) -> Option<String> {
+    let text = down(snapshot, &[Kind::OperatorLeases], now).next()?;
+    Some(format!("no node is given a target: {text}"))
 }
 
 /// Returns the text on budgets that the API server refuses, or does not have: they are watched while a drain lasts.

@@ -10,6 +10,7 @@ use crate::process::{LEASE, NAMESPACE, SHORT_LEASE, condition};
 use crate::proxy::{Failing, Seam};
 use crate::refusals::{get, listener, page_until};
 use crate::rollout::ready_node;
+use crate::rollout_edges::{desired, until_desired};
 use kube::api::ListParams;
 
 const NO: Failing = Failing::Refuses(403, "the role has no right for it");
@@ -95,6 +96,40 @@ async fn missing_right_to_leases_of_operator_is_named_on_pools() {
     ready_node(&cluster.client, "n1", &target).await;
     let is_updated = |pool: &Value| condition(pool, "Updated")["status"] == "True";
     cluster.until_pool("worker", "updated", is_updated).await;
+    page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+}
+
+/// The operator may begin to work unseen: no node is given a target until its Leases are watched, and the pool says why.
+#[tokio::test]
+async fn unwatched_leases_of_operator_give_no_target() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a")).await;
+    let first = cluster.start("first", &[]);
+    let target = cluster.until_target("worker", "").await;
+    ready_node(&cluster.client, "n1", &target).await;
+    let is_updated =
+        |pool: &Value| condition(pool, "Updated")["status"] == "True" && pool["status"]["machineCount"] == 1;
+    cluster.until_pool("worker", "updated", is_updated).await;
+    assert!(first.terminate().await.success());
+    for name in ["machine-config", "machine-config-controller"] {
+        proxy.fail(Seam::new(Method::GET, &["/leases?", &format!("metadata.name%3D{name}&"), "watch="]), NO);
+    }
+    let mut controller = cluster.start("a", &[]);
+    let listener = listener(&mut controller).await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a").karg("quiet")).await;
+    let words = "no node is given a target: leases.coordination.k8s.io can't be read: the role has no right for it (403)";
+    let is_named = |pool: &Value| {
+        let degraded = condition(pool, "Degraded");
+        degraded["reason"] == "Unread" && degraded["message"].as_str().unwrap_or_default().contains(words)
+    };
+    cluster.until_pool("worker", words, is_named).await;
+    let second = cluster.until_target("worker", &target).await;
+    proxy.failed(3).await;
+    assert_eq!(desired(&cluster.client, "n1").await, Some(target));
+    assert_eq!(get(listener, "/readyz").0, 503);
+    proxy.mend();
+    until_desired(&cluster.client, "n1", &second).await;
     page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
 }
 
