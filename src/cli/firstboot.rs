@@ -39,7 +39,7 @@ const SILENCE: Duration = Duration::from_secs(30 * 60);
 /// Flags of `firstboot`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  machine-config-agent firstboot\n\n\
-    It exits with 0 when done, with 104 when it was stopped before.")]
+    Exits with 0 when done, with 104 if it was stopped before.")]
 pub(super) struct Arguments {
     /// The MachineConfig that Ignition left; without it nothing is done
     #[arg(long, value_name = "FILE", default_value = ENCAPSULATED)]

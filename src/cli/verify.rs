@@ -34,7 +34,7 @@ const TARGET: &str = "target";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  machine-config-agent verify\n  machine-config-agent verify --config target\n\n\
-    Exit code 1 means that something differs."
+    Exit status 1: the host differs from the config."
 )]
 pub(super) struct Arguments {
     /// The config: a MachineConfig's file, `-`, `current`, or `target` of the update that is open or held

@@ -394,7 +394,7 @@ fn pages_and_completions_know_every_verb() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), verbs.len() + 1);
     // The help has the codes of the page, and none that is not among the agent's.
     let help = Cli::command().render_help().to_string();
-    let (_, codes) = help.split_once("Exit codes").unwrap();
+    let (_, codes) = help.split_once("Exit status").unwrap();
     let told: Vec<&str> =
         codes.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty()).collect();
     assert_eq!(told, ["0", "2", "3", "4"]);

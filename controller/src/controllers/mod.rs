@@ -107,7 +107,7 @@ pub enum Controller {
     Render,
     /// Give nodes their pool's target, a few at a time
     Node,
-    /// Drain nodes whose agents ask for it, and uncordon them
+    /// Drain nodes whose agents request it, and uncordon them
     Drain,
     /// Bring pools with the label layering-enabled into image mode
     OptIn,
