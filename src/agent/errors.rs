@@ -16,7 +16,7 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) async fn report_error(&mut self, error: &AgentError, fault: Fault, goes_down: bool) {
         let why = chain(error);
         if goes_down {
-            info!("The machine is going down, so this is no fault: {why}");
+            info!("The machine is going down, so this is not a fault: {why}");
         } else if error.is_away() {
             // The node is none the worse for it: requests to the control plane wait, and its return is a change. Each
             // try fails the same way.

@@ -127,7 +127,7 @@ impl Pinner {
                 if is_news {
                     warn!(
                         MESSAGE_ID = message::PINS_FAILED,
-                        "Failed to keep pinned images: {why}. Next: correct the PinnedImageSet or the node; it is tried again by itself"
+                        "Failed to keep pinned images: {why}. Next: correct the PinnedImageSet or the node; the agent retries"
                     );
                 }
                 self.report(pins, PinProgress::Failed(why));

@@ -55,7 +55,7 @@ impl SeedRestorer {
             Ok(Tried::Nothing) => (true, None),
             Ok(Tried::Restored) => {
                 info!(
-                    "Restored the host after a seed that was cut short: its services run, its files are gone"
+                    "Restored the host after an interrupted seed: its services run, its files are gone"
                 );
                 (true, None)
             }
@@ -65,7 +65,7 @@ impl SeedRestorer {
         self.unrestored.send_if_modified(|known| {
             let is_news = *known != fault;
             if let Some(Fault { message, next, .. }) = fault.as_ref().filter(|_| is_news) {
-                warn!("Failed to restore the host after a seed that was cut short: {message}. Next: {next}");
+                warn!("Failed to restore the host after an interrupted seed: {message}. Next: {next}");
             }
             *known = fault;
             is_news

@@ -137,7 +137,7 @@ impl ApplyError {
         match self {
             Self::Host { source, .. } | Self::Originals { source, .. } | Self::Stage { source, .. } => source.next(),
             Self::WrongImage { .. } => {
-                "Find out who else stages deployments on this node (ostree admin status).".to_owned()
+                "Find the program that stages deployments on this node (ostree admin status).".to_owned()
             }
             Self::Late { limit, .. } => limit.next_step().to_owned(),
             Self::NotInConfig { .. } => {

@@ -134,7 +134,7 @@ fn is_managed(host: &Host, journal: &Journal) -> Result<bool, CliError> {
 fn leave_to_daemon(host: &Host, path: &str) -> Result<u8, CliError> {
     if path != ENCAPSULATED {
         return Err(CliError::Usage(format!(
-            "{path}: this host has a committed config, so this is no first boot; nothing was touched, use `apply`"
+            "{path}: this host has a committed config, so this is not a first boot; nothing was touched, use `apply`"
         )));
     }
     retire(&host.root, path)?;

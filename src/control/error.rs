@@ -138,19 +138,19 @@ impl ControlError {
         match self {
             Self::Host(error) => error.next(),
             Self::Invalid { document, .. } | Self::Misnamed { document, .. } => {
-                format!("Correct {document}; the agent notices by itself.")
+                format!("Correct {document}; the agent notices the change.")
             }
             Self::Missing { place, .. } => {
-                format!("Put the MachineConfig into {place}; the agent notices by itself.")
+                format!("Put the MachineConfig into {place}; the agent notices the change.")
             }
             Self::NotInCluster { config, .. } => {
                 format!(
-                    "Create MachineConfig {config}, or change the Node's desiredConfig; the agent asks again."
+                    "Create MachineConfig {config}, or change the Node's desiredConfig; the agent queries it again."
                 )
             }
-            Self::WaitingForObject { object, .. } => format!("Wait for {object}; the agent asks again."),
+            Self::WaitingForObject { object, .. } => format!("Wait for {object}; the agent queries it again."),
             Self::PolicyNotReady { object } => {
-                format!("Check why the operator has not merged {object}; the agent asks again.")
+                format!("Check why the operator has not merged {object}; the agent queries it again.")
             }
             Self::NotCordoned { node, .. } => format!(
                 "Find who answers desiredDrain of Node {node} without cordoning it, or who uncordons it \

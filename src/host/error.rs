@@ -355,7 +355,7 @@ impl HostError {
                     .to_owned()
             }
             Self::NotStopped { unit, .. } => {
-                format!("See systemctl status {unit} and systemctl cat {unit}; it is tried again.")
+                format!("See systemctl status {unit} and systemctl cat {unit}; the agent retries.")
             }
             Self::Job { unit, .. } => {
                 format!(
@@ -379,12 +379,12 @@ impl HostError {
         match OsErrorKind::from_io(action, source) {
             OsErrorKind::Watches => {
                 "Find what holds inotify watches (find /proc/*/fd -lname anon_inode:inotify), or raise \
-                 fs.inotify.max_user_instances and max_user_watches (sysctl); it is tried again by itself."
+                 fs.inotify.max_user_instances and max_user_watches (sysctl); the agent retries."
                     .to_owned()
             }
             OsErrorKind::Full => {
                 format!(
-                    "Free space on the file system of {path} (df -h {quoted}); it is tried again by itself."
+                    "Free space on the file system of {path} (df -h {quoted}); the agent retries."
                 )
             }
             OsErrorKind::ReadOnly => format!(
@@ -411,7 +411,7 @@ impl HostError {
                 format!("Run it as root; if it is root, check {path} (ls -ldZ {quoted}; dmesg).")
             }
             OsErrorKind::Passing | OsErrorKind::Lasting => {
-                format!("Check {path} on the node (ls -ldZ {quoted}; dmesg); it is tried again by itself.")
+                format!("Check {path} on the node (ls -ldZ {quoted}; dmesg); the agent retries.")
             }
         }
     }

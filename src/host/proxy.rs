@@ -112,7 +112,7 @@ fn unusable(cause: String, next: &str) -> HostError {
         cause,
         class: FaultClass::Retry,
         reason: "ProxyFileUnusable",
-        next: format!("{} It is read again by itself.", next.trim_end()),
+        next: format!("{} The agent rereads it automatically.", next.trim_end()),
     }
 }
 

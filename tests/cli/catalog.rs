@@ -255,7 +255,7 @@ fn under_journald() {
     for line in [
         " Subject: Fault: HostNotPrepared\n",
         " Cause: the node can't reach its new config: storage.files \"/etc/taken\": a directory is there, which no config made",
-        " Ends with: another run of `apply`, or the start of the daemon, once the cause is repaired; no retry by itself",
+        " Ends with: another run of `apply`, or the start of the daemon, once the cause is repaired; no automatic retry",
         "move it away, or choose another path",
         " Next: For storage.files \"/etc/taken\": move it away, or choose another path.",
     ] {

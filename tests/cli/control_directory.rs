@@ -612,10 +612,10 @@ async fn bootstrap_rendering_is_followed_by_pool() {
              spec: {{paused: false, configuration: {{name: {name}, source: []}}}}\n"
         )
     };
-    daemon.until_logged(&["Waiting for ", "/machine-pools/master.yaml, which is not there"]).await;
+    daemon.until_logged(&["Waiting for ", "/machine-pools/master.yaml, which does not exist"]).await;
     let seen = status(&daemon);
     assert!(
-        seen["waiting"].as_str().unwrap().ends_with("/machine-pools/master.yaml, which is not there"),
+        seen["waiting"].as_str().unwrap().ends_with("/machine-pools/master.yaml, which does not exist"),
         "{seen}"
     );
     daemon.put("policy.yaml", QUIET);

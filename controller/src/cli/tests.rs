@@ -275,7 +275,7 @@ fn validate_names_all_faults_of_directory() {
         "8 errors:\n",
         "os.yaml: MachineOSConfig worker: spec.renderedImagePushSecret.name: the name must be a lowercase RFC 1123 subdomain",
         "policy.yaml: RolloutPolicy worker: spec.allowedFailures: \"101%\" is neither",
-        "policy.yaml: RolloutPolicy worker: spec.windows[0].start: \"25:00\" is no time",
+        "policy.yaml: RolloutPolicy worker: spec.windows[0].start: \"25:00\" is not a time",
         "policy.yaml: RolloutPolicy worker: spec.windows[0]: length must be 1m to 168h",
         "pool.yaml: MachineConfigPool worker: spec.maxUnavailable: \"abc\" is neither a number nor a percentage",
         "MachineOSConfig worker: metadata.annotations[machineconfiguration.openshift.io/pre-built-image] is missing",

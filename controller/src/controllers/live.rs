@@ -133,7 +133,7 @@ impl Reader {
             401 => {
                 (format!("{resource} ({verb})"), "log in again, or name another kubeconfig with --kubeconfig")
             }
-            403 => (format!("{resource} ({verb})"), "name a user with --kubeconfig who may do that"),
+            403 => (format!("{resource} ({verb})"), "name a user with --kubeconfig that may do that"),
             404 => {
                 let next = "name a cluster that has this kind, or print its definition with `machine-config-controller crds`";
                 (format!("{resource} ({verb})"), next)

@@ -280,7 +280,7 @@ impl Controller {
                 None
             }
             Err(error) => {
-                let what = format!("Node {} is not told of its pinned images", node.name);
+                let what = format!("Node {} did not get its pinned images", node.name);
                 self.failed(&told, &text, &about, &what, &error).await
             }
         }

@@ -357,7 +357,7 @@ impl Controller {
             return Err(error.about(&format!("MachineConfig {name}")));
         }
         warn!(
-            "MachineConfig {name} was edited; it holds again what its name says. Edit the MachineConfigs it is rendered from"
+            "MachineConfig {name} was edited and is restored. Edit the MachineConfigs it is rendered from"
         );
         self.metrics.wrote("render", "restored");
         self.contested.wrote(&self.client, &field, "").await;

@@ -127,7 +127,7 @@ fn late(snapshot: &Snapshot) -> RunError {
 fn unread(kind: Kind, code: u16, cause: &str) -> RunError {
     let next = match code {
         401 => "log in again, or name another kubeconfig with --kubeconfig",
-        403 => "name a user with --kubeconfig who may list and watch them",
+        403 => "name a user with --kubeconfig that may list and watch them",
         _ => "see whether the API server answers `kubectl get --raw /readyz`",
     };
     RunError::Unread { what: kind.resource().to_owned(), cause: cause.to_owned(), next }

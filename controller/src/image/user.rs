@@ -99,7 +99,7 @@ fn check_names(stages: &[Stage<'_>]) -> Result<(), ImageError> {
     let taken = |name: &str| ours.into_iter().find(|own| name.eq_ignore_ascii_case(own));
     match stages.iter().find_map(|stage| Some((stage, stage.name.and_then(taken)?))) {
         Some((stage, own)) => {
-            Err(at(stage.line, format!("a stage named {own} is there already; choose another name")))
+            Err(at(stage.line, format!("a stage named {own} exists already; choose another name")))
         }
         None => Ok(()),
     }

@@ -84,7 +84,7 @@ pub enum Unservable {
         requested: Version,
     },
     /// It is none.
-    #[error("MachineConfig {config}: spec.config is no Ignition config of version 3; correct it")]
+    #[error("MachineConfig {config}: spec.config is not an Ignition config of version 3; correct it")]
     NoIgnition {
         /// The rendered config.
         config: String,

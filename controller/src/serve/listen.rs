@@ -86,7 +86,7 @@ impl Listener {
         info!("Serving new nodes on {address}");
         if answers.is_open() {
             warn!(
-                "Everybody who reaches {address} gets the configs with their secrets; guard them by --token-file or --client-ca"
+                "Every client that reaches {address} gets the configs with their secrets; require --token-file or --client-ca"
             );
         }
         Ok(Self { socket, address, tls, answers })

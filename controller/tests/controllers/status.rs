@@ -196,7 +196,7 @@ async fn unreadable_kinds_are_named() {
     assert!(
         error.contains(" can't be read: ")
             && error.contains("(403)")
-            && error.contains("name a user with --kubeconfig who may list and watch them"),
+            && error.contains("name a user with --kubeconfig that may list and watch them"),
         "{error}"
     );
     let output = run("/nowhere/kubeconfig".as_ref(), &[]).await;

@@ -81,7 +81,7 @@ impl WorkloadRequest {
             reason: self.reason().to_owned(),
             message: format!("not answered for {} minutes: {why}", timeout.as_secs() / 60),
             next:
-                "Check what delays the controller or the pod; the update continues by itself with the answer."
+                "Check what delays the controller or the pod; the update continues with the answer."
                     .to_owned(),
         })
     }

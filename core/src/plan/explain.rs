@@ -55,7 +55,7 @@ fn because_sentence(because: StepReason) -> &'static str {
         StepReason::LocallyModified => "changed on this host, so the image's version would not come through",
         StepReason::Drifted => "changed on this host, and the config stays",
         StepReason::UnitsChanged => "unit files changed",
-        StepReason::Policy => "the disruption policy asks for it",
+        StepReason::Policy => "the disruption policy requires it",
         StepReason::Pull => "credentials for the pull",
         StepReason::InImage => "in image mode the image carries it",
     }
@@ -209,7 +209,7 @@ fn drain_text(plan: &Plan) -> String {
         (Drain::NotNeeded, _) => "no: the workload stays".to_owned(),
         (Drain::Needed, PostActions::Reboot { .. }) => "yes: the node reboots".to_owned(),
         (Drain::Needed, PostActions::Nothing | PostActions::Services { .. }) => {
-            "yes: the disruption policy, or an unsafe change of registries.conf, asks for it".to_owned()
+            "yes: the disruption policy, or an unsafe change of registries.conf, requires it".to_owned()
         }
     }
 }
@@ -230,7 +230,7 @@ fn kind_text(verdict: &Verdict) -> (&'static str, Option<String>) {
         Verdict::Soft => ("soft reboot", None),
         Verdict::SoftIf { .. } => {
             let open = verdict.condition().unwrap_or_default();
-            ("soft reboot", Some(format!("where the new deployment has {open}; else reboot")))
+            ("soft reboot", Some(format!("if the new deployment has {open}; else reboot")))
         }
         Verdict::Whole { why } => ("reboot", why.as_ref().map(|why| format!("not a soft one: {why}"))),
     }

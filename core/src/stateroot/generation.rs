@@ -235,7 +235,7 @@ pub fn next_generation(
 
 /// Returns the state after the host was restored from a seed that was cut short; `None` where its object is gone.
 pub fn restored(state: &SeedGeneration, desired: &DesiredSeed, now: &str) -> Option<SeedGeneration> {
-    let why = "it was cut short; the host is restored: delete the object and create it again";
+    let why = "it was interrupted; the host is restored: delete the object and create it again";
     (!desired.is_without(&state.desire.uid)).then(|| state.clone().failed(why, now))
 }
 
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!([&all[1], &all[3]].map(|gone| restored(&cut, gone, NOW)), [None, None]);
         let failed = restored(&cut, &DesiredSeed::Unknown, NOW).unwrap();
         assert_eq!(failed.phase, GenerationPhase::Failed);
-        assert!(lines(&failed)[1].contains("Failed it was cut short"), "{failed:?}");
+        assert!(lines(&failed)[1].contains("Failed it was interrupted"), "{failed:?}");
         assert_eq!(next_generation(Some(&failed), &DesiredSeed::Unknown, NOW).1, GenerationAction::Nothing);
     }
 

@@ -418,7 +418,7 @@ pub fn not_fallen_back(record: &Record, cause: &str) -> Fault {
         reason: reason.to_owned(),
         message: format!("{first}falling back to {origin} failed too: {cause}"),
         next: "Boot the deployment before by hand (ostree admin status), or change the target; mended in place: \
-               `systemctl reload machine-config-agent` has it prove itself again."
+               `systemctl reload machine-config-agent` repeats its health trial."
             .to_owned(),
     }
 }
@@ -510,7 +510,7 @@ fn wrong(record: &Record, differences: &[Difference]) -> Fault {
             listed(differences)
         ),
         next: if record.reboots > 0 {
-            "See `machine-config-agent verify --config target`; correct what is named there, or change the target."
+            "See `machine-config-agent verify --config target`; correct the differences, or change the target."
         } else {
             "Find the program that writes there at the same time, and correct it, or change the target."
         }

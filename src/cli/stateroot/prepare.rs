@@ -24,7 +24,7 @@ pub(super) struct Arguments {
     /// Required version of the seed
     #[arg(long, value_name = "VERSION")]
     version: String,
-    /// Kernel argument of this host to keep in the new system; `KARG.*` matches all that begin with `KARG`
+    /// Kernel argument of this host to keep in the new system; `KARG.*` matches all that begin with `KARG.`
     #[arg(long, value_name = "KARG")]
     keep_karg: Vec<String>,
     /// Print the plan, and change nothing

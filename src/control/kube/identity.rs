@@ -266,7 +266,7 @@ impl Identity {
             (None, Some(file)) => {
                 let bytes = self.named(path, "tokenFile", file)?;
                 let text = String::from_utf8(bytes)
-                    .map_err(|_| wrong(&path.display(), format!("its tokenFile {file} is no text")))?;
+                    .map_err(|_| wrong(&path.display(), format!("its tokenFile {file} is not text")))?;
                 Some(SecretString::from(text.trim()))
             }
             (None, None) => None,
@@ -289,7 +289,7 @@ impl Identity {
         if let Some(data) = data.filter(|data| !data.is_empty()) {
             let decoded = base64::engine::general_purpose::STANDARD.decode(data.trim());
             let bytes = decoded
-                .map_err(|_| wrong(&kubeconfig.display(), format!("its {field}-data is no base64")))?;
+                .map_err(|_| wrong(&kubeconfig.display(), format!("its {field}-data is not base64")))?;
             return Ok(Some(bytes));
         }
         let Some(file) = file.filter(|file| !file.is_empty()) else { return Ok(None) };
@@ -312,7 +312,7 @@ impl Identity {
     }
 
     fn text(&self, path: &Path) -> Result<String, KubeError> {
-        String::from_utf8(self.bytes(path)?).map_err(|_| wrong(&path.display(), "it is no text".to_owned()))
+        String::from_utf8(self.bytes(path)?).map_err(|_| wrong(&path.display(), "it is not text".to_owned()))
     }
 }
 

@@ -292,7 +292,7 @@ impl Controller {
         let (what, next) = if error.is_refusal() {
             ("is refused", "")
         } else {
-            ("is not written", "; the controller retries by itself")
+            ("is not written", "; the controller retries automatically")
         };
         let text = format!("The status of {about} {what}: {error}");
         warn!("{text}{next}");

@@ -78,7 +78,7 @@ pub enum BuildFailure {
     },
     /// The disk of the build is full.
     #[error(
-        "no space is left for the build (in {step}); free some where the builder works, or build a smaller image"
+        "no space left for the build (in {step}); free space on the builder's file system, or build a smaller image"
     )]
     NoSpace {
         /// The instruction, or the push.

@@ -94,7 +94,7 @@ impl Follower {
             let why = match self.nodes().await {
                 Ok(1) => return,
                 Ok(_) => {
-                    "the cluster has other nodes; image-based upgrades and seeds are those of a single node"
+                    "the cluster has other nodes; image-based upgrades and seeds need a single node"
                         .to_owned()
                 }
                 Err(error) if error.is_away() => {

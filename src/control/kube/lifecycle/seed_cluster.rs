@@ -82,7 +82,7 @@ impl SeedCluster for KubeSeedCluster {
 fn version(json: &str) -> Result<String, NoInputs> {
     let ClusterVersion { status } = serde_json::from_str(json).map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        let cause = format!("the answer is no such object (line {line}, column {column})");
+        let cause = format!("the answer is not the expected object (line {line}, column {column})");
         NoInputs::Retry(ControlError::Kube(KubeError::Invalid { object: VERSION.to_owned(), cause }))
     })?;
     let moves = status.conditions.iter().find(|one| one.kind == "Progressing" && one.status == "True");

@@ -80,7 +80,7 @@ impl BootcHost {
     /// Reads the document. The error names the cause, for people.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let document: Document = serde_json::from_str(text).map_err(|e| {
-            format!("bootc status is no document of a host: {:?}, line {}", e.classify(), e.line())
+            format!("bootc status is not a host document: {:?}, line {}", e.classify(), e.line())
         })?;
         if document.kind != "BootcHost" || !KNOWN.contains(&document.api_version.as_str()) {
             return Err(format!(
