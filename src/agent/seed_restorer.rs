@@ -54,9 +54,7 @@ impl SeedRestorer {
         let (is_done, fault) = match self.try_once().await {
             Ok(Tried::Nothing) => (true, None),
             Ok(Tried::Restored) => {
-                info!(
-                    "Restored the host after an interrupted seed: its services run, its files are gone"
-                );
+                info!("Restored the host after an interrupted seed: its services run, its files are gone");
                 (true, None)
             }
             Ok(Tried::Busy) => (false, None),

@@ -72,7 +72,7 @@ struct Verified<'a> {
     /// Reasons for which this host refuses the file, as `plan` has them.
     #[serde(skip_serializing_if = "<[Unreachable]>::is_empty")]
     irreconcilable: &'a [Unreachable],
-    /// The same as any verb has them that refuses.
+    /// The same as in every refusal.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<Refusal>,
     /// Paths that can't be restored when the config leaves.

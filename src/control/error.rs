@@ -148,7 +148,9 @@ impl ControlError {
                     "Create MachineConfig {config}, or change the Node's desiredConfig; the agent queries it again."
                 )
             }
-            Self::WaitingForObject { object, .. } => format!("Wait for {object}; the agent queries it again."),
+            Self::WaitingForObject { object, .. } => {
+                format!("Wait for {object}; the agent queries it again.")
+            }
             Self::PolicyNotReady { object } => {
                 format!("Check why the operator has not merged {object}; the agent queries it again.")
             }

@@ -383,9 +383,7 @@ impl HostError {
                     .to_owned()
             }
             OsErrorKind::Full => {
-                format!(
-                    "Free space on the file system of {path} (df -h {quoted}); the agent retries."
-                )
+                format!("Free space on the file system of {path} (df -h {quoted}); the agent retries.")
             }
             OsErrorKind::ReadOnly => format!(
                 "Find out why the file system of {path} is read-only (findmnt -O ro; dmesg), then remount it (mount -o remount,rw \

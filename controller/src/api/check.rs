@@ -386,8 +386,8 @@ fn holds(message: &str, value: &Value) -> Option<bool> {
         "the image must be HOST[:PORT]/NAME:TAG or SERVICE.NAMESPACE.svc:PORT/REPOSITORY/NAME:TAG" => {
             is_pushed_outside(text) || is_pushed_inside(text)
         }
-        "the name must be that of the node" => name_is("/spec/node/name"),
-        "the name must be that of the pool: a pool has one MachineOSConfig" => {
+        "the name must equal the node's name" => name_is("/spec/node/name"),
+        "the name must equal the pool's name: a pool has one MachineOSConfig" => {
             name_is("/spec/machineConfigPool/name")
         }
         "the name must be cluster: there is one" => {

@@ -356,9 +356,7 @@ impl Controller {
             let error = judged(Write::RenderedConfig, error, &expected, configs.get(&name)).await;
             return Err(error.about(&format!("MachineConfig {name}")));
         }
-        warn!(
-            "MachineConfig {name} was edited and is restored. Edit the MachineConfigs it is rendered from"
-        );
+        warn!("MachineConfig {name} was edited and is restored. Edit the MachineConfigs it is rendered from");
         self.metrics.wrote("render", "restored");
         self.contested.wrote(&self.client, &field, "").await;
         Ok(())

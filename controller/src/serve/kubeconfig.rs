@@ -84,7 +84,9 @@ fn checked(text: &str) -> Result<(), String> {
 pub fn url(server: &str) -> Result<(), String> {
     let read = server.parse::<http::Uri>().ok();
     let known = read.filter(|uri| matches!(uri.scheme_str(), Some("https" | "http")) && uri.host().is_some());
-    known.map(drop).ok_or_else(|| format!("{server:?} is not a URL of an API server; write https://HOST:PORT"))
+    known
+        .map(drop)
+        .ok_or_else(|| format!("{server:?} is not a URL of an API server; write https://HOST:PORT"))
 }
 
 /// Checks that there are certificates.

@@ -67,7 +67,10 @@ pub const OF_IGNITION: &[FieldFate] = &[
     applied("passwd.groups[].name", "1 to 32 of a-z 0-9 _ -; a letter or _ first"),
     applied("passwd.groups[].passwordHash", ""),
     applied("passwd.groups[].shouldExist", "with false, the other fields are named as not applied"),
-    applied("passwd.groups[].system", "when the group is made; named as not applied if the host already has it"),
+    applied(
+        "passwd.groups[].system",
+        "when the group is made; named as not applied if the host already has it",
+    ),
     applied("passwd.users[].gecos", "an empty one sets nothing"),
     applied("passwd.users[].groups", "added to those that the host gave"),
     applied(
@@ -78,9 +81,18 @@ pub const OF_IGNITION: &[FieldFate] = &[
         "passwd.users[].name",
         "1 to 32 of a-z 0-9 _ -; a letter or _ first; `core` alone makes no account",
     ),
-    applied("passwd.users[].noCreateHome", "when the account is made; named as not applied if the host already has it"),
-    applied("passwd.users[].noLogInit", "when the account is made; named as not applied if the host already has it"),
-    applied("passwd.users[].noUserGroup", "when the account is made; named as not applied if the host already has it"),
+    applied(
+        "passwd.users[].noCreateHome",
+        "when the account is made; named as not applied if the host already has it",
+    ),
+    applied(
+        "passwd.users[].noLogInit",
+        "when the account is made; named as not applied if the host already has it",
+    ),
+    applied(
+        "passwd.users[].noUserGroup",
+        "when the account is made; named as not applied if the host already has it",
+    ),
     applied("passwd.users[].passwordHash", "an empty one locks the password"),
     applied("passwd.users[].primaryGroup", "of an account that exists, a change is refused"),
     applied("passwd.users[].shell", ""),
@@ -89,7 +101,10 @@ pub const OF_IGNITION: &[FieldFate] = &[
         "an account of the host is never removed; with false, the other fields are named as not applied",
     ),
     applied("passwd.users[].sshAuthorizedKeys", "several lines are several keys"),
-    applied("passwd.users[].system", "when the account is made; named as not applied if the host already has it"),
+    applied(
+        "passwd.users[].system",
+        "when the account is made; named as not applied if the host already has it",
+    ),
     applied("passwd.users[].uid", "of an account that exists, a change is refused; unique"),
     applied("storage.directories[].group.*", ""),
     applied("storage.directories[].mode", ""),

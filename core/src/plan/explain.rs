@@ -128,7 +128,7 @@ pub struct OpenUpdate {
     /// Its fault, with the next step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// Paths that its undo changes in a way that can't be told before: the plan may be another one then.
+    /// Paths whose state after the undo is not known beforehand: the plan may differ then.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
 }
@@ -287,7 +287,7 @@ struct Document<'a> {
     to: &'a Target,
     mode: Option<Mode>,
     irreconcilable: &'a [Unreachable],
-    /// The same reasons as any verb has them that refuses.
+    /// The same reasons as in every refusal.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<Refusal>,
     not_applied: Vec<&'a NotApplied>,

@@ -80,7 +80,8 @@ impl ConfigFiles {
             let next = format!(
                 "Pass --include-secret {name}, and push the image to a registry that only its hosts can read; or take the secret out."
             );
-            let cause = format!("it holds what looks like {cause}, and everybody who can pull the image can read it");
+            let cause =
+                format!("it holds what looks like {cause}, and everybody who can pull the image can read it");
             problems.push(ConfigProblem { file: name, cause, next });
         }
     }
@@ -129,7 +130,10 @@ impl ConfigFiles {
             let name = format!("{EXTRA_MANIFESTS}/{name}");
             let mut file = File { name: &name, problems };
             let Some(text) = text else {
-                file.add("it is not a regular file", "Move it out of the directory: only files are read there.");
+                file.add(
+                    "it is not a regular file",
+                    "Move it out of the directory: only files are read there.",
+                );
                 continue;
             };
             if ![".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending)) {

@@ -19,7 +19,7 @@ use crate::update::Fault;
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of systemd, or of the lock")]
 pub(super) struct AgentStatus {
-    /// `None`: it can't be known.
+    /// `None`: unknown.
     pub(super) running: Option<bool>,
     /// Its process, if it is in this namespace.
     pub(super) pid: Option<i32>,
@@ -34,7 +34,7 @@ pub(super) struct AgentStatus {
     /// True if its unit is masked.
     #[serde(skip)]
     pub(super) is_masked: bool,
-    /// Its state, for people.
+    /// Its state, human-readable.
     pub(super) text: String,
     /// Since when it does not run, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]

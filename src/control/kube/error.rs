@@ -115,7 +115,11 @@ impl KubeError {
         }
         let cause = if let kube::Error::SerdeError(error) = error {
             // Without the parser's quotation: the position is enough, and an object may hold secrets.
-            format!("the answer is not the expected object (line {}, column {})", error.line(), error.column())
+            format!(
+                "the answer is not the expected object (line {}, column {})",
+                error.line(),
+                error.column()
+            )
         } else if let kube::Error::FromUtf8(_) = error {
             "the answer is not text".to_owned()
         } else if let kube::Error::Api(_) = error {

@@ -117,7 +117,8 @@ fn refuse_without_unit(locked: &Locked, path: &Path) -> Result<(), OsError> {
 /// Makes sure that the new system has what proves it, and starts that.
 fn enable(checkout: &Root, deployment: &str) -> Result<(), OsError> {
     let Some(target) = unit(checkout)? else {
-        let cause = format!("its system has no {UNIT}, so nothing would run its health trial or return from it");
+        let cause =
+            format!("its system has no {UNIT}, so nothing would run its health trial or return from it");
         return Err(blocked(deployment, cause));
     };
     if is_enabled(checkout)? {
