@@ -97,7 +97,7 @@ impl Pinner {
             let mut changes = self.link.desired.clone();
             let mut wait = None;
             if let Some(pins) = desired {
-                // A newer wish ends the work on an older one; a pull that has begun is the runtime's.
+                // A newer desired set cancels the work on an older one; the runtime continues pulls in flight.
                 let done = tokio::select! {
                     done = Box::pin(self.reconcile(&pins)) => done,
                     _ = changes.changed() => continue,
@@ -298,9 +298,7 @@ async fn await_pinned(cri: &Cri, image: &str) -> Result<(), Refusal> {
         }
         tokio::time::sleep(LABEL_READ_INTERVAL).await;
     }
-    Err(Refusal(format!(
-        "{image} is there, but containerd does not keep it: that needs containerd 1.7 or later"
-    )))
+    Err(Refusal(format!("containerd has {image}, but does not keep it: that needs containerd 1.7 or later")))
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub enum ApplyError {
     #[error(
         "failed to update OS to {object}: it {} {} s; the last progress is: {last}{}",
         .limit.as_str(), .after.as_secs(),
-        if *.ended { "" } else { "; what was begun can't be ended either" }
+        if *.ended { "" } else { "; the work in progress can't be stopped either" }
     )]
     Late {
         /// The image or change to stage.

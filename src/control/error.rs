@@ -21,7 +21,7 @@ pub enum ControlError {
         source: ModelError,
     },
     /// The desired MachineConfig is not there.
-    #[error("MachineConfig {config} is not there: {place} has neither {config}.yaml nor {config}.json")]
+    #[error("MachineConfig {config} not found: {place} has neither {config}.yaml nor {config}.json")]
     Missing {
         /// The config.
         config: ConfigName,
@@ -74,7 +74,7 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// Returns true if the control plane is unreachable: the node is none the worse for it, and its return is a change.
+    /// Returns true if the control plane is unreachable: not a fault of the node; its return triggers a new pass.
     pub fn is_away(&self) -> bool {
         match self {
             Self::Kube(error) => error.is_away(),

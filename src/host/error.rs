@@ -338,7 +338,7 @@ impl HostError {
             Self::Malformed { path, .. } => format!("Repair {path} on the node."),
             Self::TooLarge { path, .. } => {
                 format!(
-                    "Find out who made {path} so large (ls -l {quoted}), and move it away.",
+                    "Find out what made {path} so large (ls -l {quoted}), and move it away.",
                     quoted = shell_word(path)
                 )
             }
@@ -364,7 +364,7 @@ impl HostError {
                 )
             }
             Self::NoBackend { .. } => {
-                "Start the agent with the OS backend of the host, or take OS changes out of the config."
+                "Start the agent with the OS backend of the host, or remove OS changes from the config."
                     .to_owned()
             }
             Self::Os { next, .. } => next.clone(),
@@ -499,7 +499,7 @@ impl Unsafe {
                  directories (for keys: the account that has them), and none below a world-writable directory; or {ANOTHER_PATH}."
             ),
             Self::Shared { .. } => format!(
-                "See who has to write there (ls -ld {quoted}): if nobody but its owner, chmod go-w {quoted}; else {ANOTHER_PATH}."
+                "Check which accounts must write there (ls -ld {quoted}): if only its owner, chmod go-w {quoted}; else {ANOTHER_PATH}."
             ),
             Self::LinkOfAccount { .. } => {
                 format!("Name the path that {path} leads to in the MachineConfig (ls -l {quoted}).")

@@ -39,7 +39,7 @@ def play(test):
     machine.run("mv", KUBECONFIG, f"{KUBECONFIG}.new")
     agent.start()
     test.same("it is up without a kubeconfig", agent.unit("ActiveState"), "active")
-    agent.wait_log("the missing kubeconfig", lambda lines: f"{KUBECONFIG} is not there" in lines[-1]["MESSAGE"], "API_SERVER_LOST")
+    agent.wait_log("the missing kubeconfig", lambda lines: f"{KUBECONFIG} does not exist" in lines[-1]["MESSAGE"], "API_SERVER_LOST")
     machine.run("mv", f"{KUBECONFIG}.new", KUBECONFIG)
     cluster.wait_node(f"Done with {FIRST}", state="Done", currentConfig=FIRST)
     test.same(PATH, machine.read(PATH), "version = 1\n")

@@ -334,7 +334,7 @@ fn plan_reads_directory_or_cluster() {
         "machineconfigpools.machineconfiguration.openshift.io (list) of https://127.0.0.1:1",
         "can't be read: ",
         "refused",
-        "see whether the API server answers",
+        "check whether the API server answers",
     ] {
         assert!(error.contains(part), "{part}: {error}");
     }

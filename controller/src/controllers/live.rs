@@ -27,7 +27,7 @@ const PAGE: u32 = 50;
 const MAX_OBJECTS: usize = 10_000;
 
 /// Next step where there is no answer.
-const NO_ANSWER: &str = "see whether the API server answers `kubectl get --raw /readyz`, and name another kubeconfig with --kubeconfig if it is not this one";
+const NO_ANSWER: &str = "check whether the API server answers `kubectl get --raw /readyz`, and name another kubeconfig with --kubeconfig if it is not this one";
 
 /// Reads pools, MachineConfigs, the `ControllerConfig` and the disruption policy.
 pub fn live_manifests(kubeconfig: Option<&Path>) -> Result<Manifests, RunError> {
@@ -97,11 +97,7 @@ impl Reader {
             }
             if found.len() > MAX_OBJECTS {
                 let cause = format!("there are more than {MAX_OBJECTS}");
-                return Err(RunError::Unread {
-                    what: resource,
-                    cause,
-                    next: "delete those that nothing uses",
-                });
+                return Err(RunError::Unread { what: resource, cause, next: "delete unused ones" });
             }
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),

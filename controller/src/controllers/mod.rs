@@ -302,7 +302,7 @@ async fn once_leading(
             }
         };
     }
-    // None of them ends; one that does takes the process with it.
+    // A task that exits ends the process.
     tokio::select! {
         ended = tasks.join_next() => drop(ended),
         () = until_lost => {}

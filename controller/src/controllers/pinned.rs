@@ -37,7 +37,7 @@ use crate::watches;
 /// Changes of this time are counted together.
 const COALESCE: Duration = Duration::from_secs(1);
 
-/// So many nodes and pools are written to at once.
+/// Maximum concurrent writes of nodes and pools.
 const MAX_AT_ONCE: usize = 16;
 
 /// Reason of the Events of nodes and pools that are not written to.

@@ -314,7 +314,7 @@ impl Controller {
             Err(error) => {
                 let read = configs.get(rendered.name());
                 match judge(Write::RenderedConfig, error, &Expected::Absent, read).await {
-                    // Made before, and the watch is behind.
+                    // Already exists; our cache is stale.
                     Ok(Conflict::Changed(_)) => self.restore(object).await,
                     // Absent is what it was decided by.
                     Ok(Conflict::Gone) => Ok(()),

@@ -189,7 +189,7 @@ fn invalid_user_part_is_refused_with_its_line() {
             3,
             "from=0 would count hidden stages",
         ),
-        ("FROM configs\ncopy --from=Machine-Config-Files /a /b", 2, "take from a stage of your own"),
+        ("FROM configs\ncopy --from=Machine-Config-Files /a /b", 2, "take from your own stage"),
         ("FROM configs\nADD --from=\"1\" /a /b", 2, "from=1"),
         ("FROM configs\nRUN --mount=type=bind,from=0,target=/x \\\n  true", 2, "from=0"),
         ("# escape=`\nFROM configs", 1, "parser directives"),

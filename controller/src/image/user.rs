@@ -86,9 +86,10 @@ fn check_ends(instructions: &[Instruction]) -> Result<(), ImageError> {
             format!("{} stands before the first FROM; begin with `FROM {CONFIGS} AS final`", first.keyword),
         )),
         Some(_) | None => match instructions.last().filter(|last| last.unfinished) {
-            Some(last) => {
-                Err(at(last.line, "the last instruction goes on (`\\`) and nothing follows; end it"))
-            }
+            Some(last) => Err(at(
+                last.line,
+                "the last instruction ends with `\\`, and no line follows; remove the `\\`",
+            )),
             None => Ok(()),
         },
     }
@@ -110,7 +111,7 @@ fn check_sources(instructions: &[Instruction]) -> Result<(), ImageError> {
     for instruction in instructions {
         for from in sources(&instruction.flags) {
             if from.eq_ignore_ascii_case(FILES) {
-                let cause = format!("from={from} is reserved; take from a stage of your own");
+                let cause = format!("from={from} is reserved; take from your own stage");
                 return Err(at(instruction.line, cause));
             }
             if !from.is_empty() && from.chars().all(|c| c.is_ascii_digit()) {

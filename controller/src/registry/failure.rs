@@ -66,7 +66,7 @@ pub(super) enum Failure {
         registry: String,
     },
     /// Another status.
-    #[error("registry {registry} answers {status}; look at its log")]
+    #[error("registry {registry} answers {status}; check its log")]
     Unexpected {
         /// Which.
         registry: String,
@@ -93,7 +93,7 @@ pub(super) enum Failure {
         registry: String,
     },
     /// An answer that can't be used.
-    #[error("registry {registry}: unexpected response: {what}; look at its log")]
+    #[error("registry {registry}: unexpected response: {what}; check its log")]
     Answer {
         /// Which.
         registry: String,

@@ -83,7 +83,7 @@ pub enum Unservable {
         /// Version that the node reads.
         requested: Version,
     },
-    /// It is none.
+    /// Not an Ignition v3 config.
     #[error("MachineConfig {config}: spec.config is not an Ignition config of version 3; correct it")]
     NoIgnition {
         /// The rendered config.

@@ -19,7 +19,7 @@ use super::answer::{Answers, RequestView};
 use super::connections::{Connections, Limits};
 use super::tls::{Tls, TlsFiles};
 
-/// So many connections at once: a rack of machines that is switched on.
+/// Maximum open connections: a rack of machines that is switched on.
 pub(super) const MAX_CONNECTIONS: usize = 256;
 
 /// As many from one address: a rack may stand behind one (NAT, a load balancer).

@@ -208,7 +208,7 @@ async fn unreadable_kinds_are_named() {
     let output = run(&cluster.kubeconfig, &[]).await;
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        error.contains("see whether the API server answers") && output.status.code() == Some(4),
+        error.contains("check whether the API server answers") && output.status.code() == Some(4),
         "{error}"
     );
 }

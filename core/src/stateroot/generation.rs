@@ -293,7 +293,7 @@ mod tests {
         ];
         assert_eq!(lines(&made), completed);
         assert_eq!(next(Some(&made), &desire()), (Some(made.clone()), GenerationAction::Nothing));
-        // Another object is another seed; none is none.
+        // A different object is a different seed; without an object there is no seed.
         let other = SeedDesire { uid: "b".to_owned(), ..desire() };
         assert!(matches!(next(Some(&made), &other), (Some(_), GenerationAction::Make(_))));
         assert_eq!(next_generation(Some(&made), &DesiredSeed::None, NOW), (None, GenerationAction::Nothing));

@@ -12,8 +12,8 @@
 //!    of a held node is back, so the next try drains it again. What refuses a plan costs no drain.
 //! 3. A change without end (a host that changes all the time, a program that writes the same target again and again)
 //!    causes tries without end: they are made no more often than [`SHORTEST_HOLD`].
-//! 4. A restart of the agent may be a boot or a crash. It is taken for a person's wish only where the fault is none that
-//!    needs another target, and the update has not rebooted the node: a try costs no reboot then.
+//! 4. A restart of the agent may be a boot or a crash. It counts as a retry request unless the fault needs another target or
+//!    the update has rebooted the node: so a try costs no reboot.
 
 use std::time::Duration;
 

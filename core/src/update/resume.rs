@@ -496,7 +496,8 @@ fn foreign(record: &Record, running: &str) -> Fault {
             "the node came up in {running}, neither the old nor the new image of {}",
             record.to.config
         ),
-        next: "Somebody else switched the OS: boot the desired deployment, or change the target.".to_owned(),
+        next: "Another program or person switched the OS: boot the desired deployment, or change the target."
+            .to_owned(),
     }
 }
 
@@ -505,7 +506,7 @@ fn wrong(record: &Record, differences: &[Difference]) -> Fault {
         class: FaultClass::Degraded,
         reason: "VerificationFailed".to_owned(),
         message: format!(
-            "after the update to {} the host is not as planned: {}",
+            "after the update to {} the host differs from the plan: {}",
             record.to.config,
             listed(differences)
         ),

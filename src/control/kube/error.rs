@@ -266,7 +266,7 @@ mod tests {
     /// After "waits for" `status` writes a thing: no sentence, and no second "waiting for".
     #[test]
     fn awaited_is_named_once() {
-        let (file, cause) = ("/etc/kubernetes/kubeconfig".to_owned(), "it is not there".to_owned());
+        let (file, cause) = ("/etc/kubernetes/kubeconfig".to_owned(), "it does not exist".to_owned());
         let all = [
             KubeError::Away { server: "https://a:6443".to_owned(), cause: "connection refused".to_owned() },
             KubeError::NoKubeconfig { cause: cause.clone() },
@@ -294,11 +294,11 @@ mod tests {
     fn server_that_is_busy_is_not_called_unreachable() {
         for cause in [
             "it answers 503 for Node a: etcd has no leader",
-            "it is busy; Node a is requested in 9 s, as it asked",
+            "it is busy; Node a is requested in 9 s, as the server requested",
         ] {
             let error = KubeError::Away { server: "s".to_owned(), cause: cause.to_owned() };
             assert_eq!(error.to_string(), format!("the API server s is not available: {cause}"));
-            assert!(error.next().starts_with("Look at the API server"), "{}", error.next());
+            assert!(error.next().starts_with("Check the API server"), "{}", error.next());
         }
     }
 }

@@ -50,7 +50,7 @@ impl Show {
     }
 
     pub(super) fn opening(&self, dir: &Path, privilege: Privilege) {
-        self.line(BOLD, "machine-config-agent: the main job on a throwaway libostree host");
+        self.line(BOLD, "machine-config-agent: a demo on a throwaway libostree host");
         self.line(DIM, &format!("  in {}, {}", dir.display(), privilege_text(privilege)));
         self.line(DIM, "  real: libostree's sysroot, deployments, staging, finalization and /etc merge; OCI images; skopeo; the agent");
         self.line(DIM, "  played: the reboot. It is a new set of namespaces with the deployment that the boot entries name, an empty");

@@ -49,7 +49,7 @@ pub enum BuildFailure {
         lines: Vec<String>,
     },
     /// The step in which the agent brings the config in.
-    #[error("the config can't be brought into the image: {cause}{}", indented(.lines))]
+    #[error("the config can't be applied in the image: {cause}{}", indented(.lines))]
     Apply {
         /// As buildah says it.
         cause: String,

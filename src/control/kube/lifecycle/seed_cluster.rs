@@ -72,7 +72,7 @@ impl SeedCluster for KubeSeedCluster {
     async fn inputs(&self) -> Result<SeedInputs, NoInputs> {
         let missing = "Rejected: the cluster has no ClusterVersion; make the seed by `seed create --version`";
         let version = version(&self.read(VERSION_PATH, VERSION, missing).await?)?;
-        let missing = "could not access secret seedgen in openshift-lifecycle-agent: it is not there";
+        let missing = "could not access secret seedgen in openshift-lifecycle-agent: it does not exist";
         let credentials = credentials(&self.read(SECRET_PATH, SECRET, missing).await?)?;
         Ok(SeedInputs { version, credentials })
     }

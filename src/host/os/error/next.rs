@@ -44,7 +44,7 @@ pub(super) const CANNOT_LAYER: &str =
 pub(super) const CANNOT_PREFETCH: &str =
     "Remove the annotation machine-config-agent.io/prefetch-image; the update downloads the image.";
 pub(super) const LOCAL_PACKAGES: &str =
-    "Take the changes back (rpm-ostree reset, then a reboot), or build them into the image.";
+    "Revert the changes (rpm-ostree reset, then a reboot), or build them into the image.";
 pub(super) const COMPOSEFS: &str =
     "Install this machine with bootc's ostree backend: composefs without libostree is not supported.";
 pub(super) const BOOTC: &str = "Check its lines (journalctl -t machine-config-agent-bootc; journalctl -u machine-config-agent); the agent retries.";
@@ -60,8 +60,7 @@ pub(super) const DAEMON_MASKED: &str =
     "Unmask it (systemctl unmask rpm-ostreed.service), or set another --os-backend; the agent retries.";
 pub(super) const NO_REPOSITORIES: &str = "Remove the manually layered package (rpm-ostree status lists it; rpm-ostree uninstall with its name), or give the node a repository that has it (/etc/yum.repos.d); the agent retries.";
 pub(super) const MISSING_TOOL: &str = "Install the package skopeo in the OS image, or on this machine.";
-pub(super) const LOCKED: &str =
-    "Drop it (rpm-ostree cleanup -p, or ostree admin undeploy 0): it is staged again without the lock.";
+pub(super) const LOCKED: &str = "Drop it (rpm-ostree cleanup -p, or ostree admin undeploy 0): the agent stages it again without the lock.";
 pub(super) const NOT_INSTALLED: &str = "Install machine-config-agent-ostree of the agent's own build beside it, or in /usr/libexec/machine-config-agent; the agent retries.";
 pub(super) const LIBOSTREE: &str = "Check the host's deployments (ostree admin status; journalctl -b).";
 pub(super) const WORKER: &str =

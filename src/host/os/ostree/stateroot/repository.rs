@@ -246,7 +246,7 @@ impl Verification<'_> {
             return Ok(());
         }
         self.repo.fsck_object(kind, checksum, Cancellable::NONE).map_err(|error| {
-            format!("the object {name} is missing, or is not what its name says: {error}")
+            format!("the object {name} is missing, or does not match its checksum: {error}")
         })?;
         self.verified.insert(name.into());
         if self.verified.len().is_multiple_of(REPORTED) {
