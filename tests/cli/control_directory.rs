@@ -404,7 +404,7 @@ async fn huge_files_are_refused_unread() {
     };
     huge(&daemon, "control/target.yaml");
     let words =
-        ["target.yaml is too large: 314572800 bytes, and at most 65536 are read", "Next: Find out who"];
+        ["target.yaml is too large: 314572800 bytes, and at most 65536 are read", "Next: Find out what"];
     until_reported(&mut daemon, "FileTooLarge", &words).await;
     huge(&daemon, "control/machineconfigs/rendered-worker-b.yaml");
     daemon.put("target.yaml", "config: rendered-worker-b\n");

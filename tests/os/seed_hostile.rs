@@ -98,19 +98,19 @@ fn replace(path: &Path, with: impl Fn(&Path)) {
 
 type Row = (&'static str, Outcome, fn(&Repository));
 
-const UNVERIFIED: &str = "is missing, or is not what its name says";
+const UNVERIFIED: &str = "is missing, or does not match its checksum";
 
 /// Objects that are not what their names say.
 fn altered() -> Vec<Row> {
     vec![
-        ("an altered file", Refused(".file is missing, or is not what its name says"), |r| r.alter("file")),
-        ("an altered tree", Refused(".dirtree is missing, or is not what its name says"), |r| {
+        ("an altered file", Refused(".file is missing, or does not match its checksum"), |r| r.alter("file")),
+        ("an altered tree", Refused(".dirtree is missing, or does not match its checksum"), |r| {
             r.alter("dirtree");
         }),
-        ("altered metadata", Refused(".dirmeta is missing, or is not what its name says"), |r| {
+        ("altered metadata", Refused(".dirmeta is missing, or does not match its checksum"), |r| {
             r.alter("dirmeta");
         }),
-        ("an altered commit", Refused(".commit is missing, or is not what its name says"), |r| {
+        ("an altered commit", Refused(".commit is missing, or does not match its checksum"), |r| {
             r.alter("commit");
         }),
         ("a truncated file", Refused(UNVERIFIED), |r| {

@@ -105,7 +105,7 @@ fn errors_name_file_and_no_content() {
     write(directory.path(), "01-twice.yaml", &machine_config("00-base", "{}"));
     let error = run(&["render", "--manifests", path]).unwrap_err().to_string();
     assert!(
-        error.ends_with("01-twice.yaml: MachineConfig 00-base is there already; keep one of the two"),
+        error.ends_with("01-twice.yaml: MachineConfig 00-base exists already; keep one of the two"),
         "{error}"
     );
     write(directory.path(), "01-twice.yaml", &machine_config("01-bad", "{kernelArguments: geheim}"));
@@ -146,7 +146,7 @@ fn digest_of_other_contents_is_named_by_validate_and_render() {
     write(directory.path(), "60-stale.yaml", &machine_config("60-stale", &spec));
     for verb in ["validate", "render"] {
         let text = run(&[verb, "--manifests", path]).unwrap().text;
-        let remark = "not applied: storage.files \"/etc/b\" contents.verification.hash: it is not that of the contents";
+        let remark = "not applied: storage.files \"/etc/b\" contents.verification.hash: it does not match the contents";
         assert!(text.contains(remark) && !text.contains(&hash), "{verb}: {text}");
     }
     let field = "storage.files \"/etc/b\" contents.verification.hash";
