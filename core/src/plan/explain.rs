@@ -36,13 +36,13 @@ pub(super) fn mode_word(mode: Mode) -> &'static str {
 fn mode_sentence(mode: Mode) -> &'static str {
     match mode {
         Mode::Nothing => "no steps; the config is only recorded",
-        Mode::Files => "what differs between the configs is applied to the host",
-        Mode::Image => "the image carries the config; only what no image can carry is written",
+        Mode::Files => "the differences between the configs are applied to the host",
+        Mode::Image => "the image carries the config; only entries that no image can carry are written",
         Mode::ImageAndFiles => {
-            "the image does not carry the config; it is switched to, and all that differs is written"
+            "the image does not carry the config; the node switches to it, and all differences are written"
         }
         Mode::LeaveImage => "the node leaves image mode; the config's own OS image and files are applied",
-        Mode::Adopt => "the desired image runs already; it is recorded, only what differs is written",
+        Mode::Adopt => "the desired image runs already; it is recorded, and only differences are written",
     }
 }
 
