@@ -42,14 +42,14 @@ pub(super) struct Arguments {
     /// Kubeconfig to reach the cluster with (several: the first one that exists); default in a pod: its service account
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
     kubeconfig: Vec<PathBuf>,
-    /// Kubeconfig of the host's kubelet, for writes of the Node that the other account may not do; a service account uses
-    /// its API server, too
+    /// Kubeconfig of the host's kubelet, to write the Node if the other account may not; a service account uses its API
+    /// server, too
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
     kubelet_kubeconfig: Option<PathBuf>,
     /// Directory of target.yaml and machineconfigs/; gets report.json
     #[arg(long, value_name = "DIR", conflicts_with = "root_mount")]
     directory: Option<PathBuf>,
-    /// Let unknown fields of the directory's files pass, named
+    /// Accept unknown fields of the directory's files, and report them
     #[arg(long, requires = "directory")]
     allow_unknown_fields: bool,
     /// Mounted config of a hosted cluster's node (`config`, `hash`)

@@ -177,7 +177,10 @@ async fn complete(
         ExitReason::Settled => {
             // The lock is still held.
             if !root.exists(path)? {
-                info!(MESSAGE_ID = message::FIRST_BOOT, "The first boot ended: somebody removed {path}");
+                info!(
+                    MESSAGE_ID = message::FIRST_BOOT,
+                    "The first boot ended: a person or program removed {path}"
+                );
                 print(&format!("nothing to do any more: {path} was removed"))?;
                 return Ok(0);
             }

@@ -177,7 +177,10 @@ mod tests {
                     && !text.contains("geheim"),
                 "{text}"
             );
-            assert!(text.contains(cause) && text.contains(next) && text.ends_with("by itself."), "{text}");
+            assert!(
+                text.contains(cause) && text.contains(next) && text.ends_with("automatically."),
+                "{text}"
+            );
         }
     }
 }

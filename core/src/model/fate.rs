@@ -44,7 +44,7 @@ pub const OF_SPEC: &[FieldFate] = &[
     applied("spec.extensions", "refused without an OS backend, and on libostree and bootc"),
     applied(
         "spec.fips",
-        "refused without an OS backend, or if the kernel differs; named as not applied if the kernel does not show it",
+        "refused without an OS backend, or if the kernel differs; not applied if the kernel does not show it",
     ),
     applied(
         "spec.kernelArguments",

@@ -323,7 +323,7 @@ mod tests {
     fn faults_of_apply_promise_no_retry() {
         for (reason, _) in ENDINGS.iter().filter(|(_, ending)| ending.longest().is_some()) {
             let fault = fault(reason);
-            assert!(ended_by(&fault, None, true).starts_with("a retry by itself, "), "{reason}");
+            assert!(ended_by(&fault, None, true).starts_with("an automatic retry, "), "{reason}");
             let words = ended_by(&fault, None, false);
             assert!(words.contains("`apply`") && words.ends_with("no automatic retry"), "{reason}: {words}");
         }
