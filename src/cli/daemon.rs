@@ -61,7 +61,7 @@ pub(super) struct Arguments {
     /// Name of this node (default: `NODE_NAME`, then the kubelet's certificate, then the host name)
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
-    /// Follow ImageBasedUpgrade and SeedGenerator in a cluster of one node
+    /// Follow ImageBasedUpgrade and SeedGenerator of one node
     #[arg(long, requires = "kubeconfig", conflicts_with_all = ["directory", "root_mount", "desired_configmap"])]
     lifecycle: bool,
     /// Who drains the node: the drain controller or the agent
