@@ -155,7 +155,7 @@ fn text_is_true_for_each_of_its_lines() {
     for (name, kinds) in [
         ("EARLIER_STATE_DROPPED", &["reinstalled", "copy of another machine"][..]),
         ("FIRST_BOOT", &["renamed", "already manages", "a person removed"]),
-        ("STAGE", &["stage", "seed that is begun or pushed", "made of this\nnode's state"]),
+        ("STAGE", &["stage", "started or pushed seed", "created from this node's state"]),
         ("STAGE_FAILED", &["stage", "object of the cluster", "stateroot.yaml", "seed"]),
         ("STEP_DONE", &["update", "stateroot", "seed"]),
         ("STEP_FAILED", &["update", "stateroot", "seed"]),
