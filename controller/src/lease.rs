@@ -204,7 +204,7 @@ impl Election {
             (_, LastRead::Absent) => (Duration::ZERO, Next::Create),
             (Role::Candidate, LastRead::There { lease, since, is_restored }) => {
                 let free = lease.holder.as_deref().is_none_or(str::is_empty) && !is_restored;
-                // A holder that asks for less than it takes to act would be robbed.
+                // Never take over sooner than a holder can act.
                 let wait = lease.duration.min(MAX_DURATION).max(self.timing.duration);
                 (if free { Duration::ZERO } else { *since + wait }, Next::Write(lease.version.clone()))
             }

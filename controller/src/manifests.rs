@@ -137,7 +137,7 @@ pub enum ManifestError {
     #[error("{} errors:\n  {}", .0.len(), lines(.0))]
     Several(Vec<ManifestError>),
     /// Two objects of one kind and name.
-    #[error("{path}: {kind} {name} is there already; keep one of the two")]
+    #[error("{path}: {kind} {name} exists already; keep one of the two")]
     Twice {
         /// The file with the second one.
         path: PathBuf,

@@ -101,6 +101,6 @@ fn stalled(download: &Download) -> HostError {
         cause: "the download shows no progress, or takes longer than a day".to_owned(),
         class: FaultClass::Retry,
         reason: "OsStalled",
-        next: "See what keeps the registry or the disk; it is tried again by itself.".to_owned(),
+        next: "Check the registry and the disk; the agent retries.".to_owned(),
     }
 }

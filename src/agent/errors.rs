@@ -16,9 +16,9 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) async fn report_error(&mut self, error: &AgentError, fault: Fault, goes_down: bool) {
         let why = chain(error);
         if goes_down {
-            info!("The machine is going down, so this is no fault: {why}");
+            info!("The machine is going down, so this is not a fault: {why}");
         } else if error.is_away() {
-            // The node is none the worse for it: requests to the control plane wait, and its return is a change. Each
+            // Not a fault of the node: requests to the control plane wait, and its return is a change. Each
             // try fails the same way.
             if self.logged_away.as_ref() != Some(&why) {
                 warn!(MESSAGE_ID = message::WAITING, MCA_FAULT = fault.reason, "{why}");

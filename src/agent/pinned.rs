@@ -97,7 +97,7 @@ impl Pinner {
             let mut changes = self.link.desired.clone();
             let mut wait = None;
             if let Some(pins) = desired {
-                // A newer wish ends the work on an older one; a pull that has begun is the runtime's.
+                // A newer desired set cancels the work on an older one; the runtime continues pulls in flight.
                 let done = tokio::select! {
                     done = Box::pin(self.reconcile(&pins)) => done,
                     _ = changes.changed() => continue,
@@ -127,7 +127,7 @@ impl Pinner {
                 if is_news {
                     warn!(
                         MESSAGE_ID = message::PINS_FAILED,
-                        "Failed to keep pinned images: {why}. Next: correct the PinnedImageSet or the node; it is tried again by itself"
+                        "Failed to keep pinned images: {why}. Next: correct the PinnedImageSet or the node; the agent retries"
                     );
                 }
                 self.report(pins, PinProgress::Failed(why));
@@ -298,9 +298,7 @@ async fn await_pinned(cri: &Cri, image: &str) -> Result<(), Refusal> {
         }
         tokio::time::sleep(LABEL_READ_INTERVAL).await;
     }
-    Err(Refusal(format!(
-        "{image} is there, but containerd does not keep it: that needs containerd 1.7 or later"
-    )))
+    Err(Refusal(format!("containerd has {image}, but does not keep it: that needs containerd 1.7 or later")))
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ impl<C: ControlPlane> Agent<C> {
         if let Some(staged) = observed.os.staged() {
             let unit = UnitName::new(FINALIZER)?;
             if self.host.systemd.stopped_by_shutdown(&unit).await? == ServiceOutcome::NoSystemd {
-                info!("No systemd runs for this host: whoever reboots it finalizes the staged deployment");
+                info!("No systemd runs for this host: the supervisor must finalize the staged deployment");
             }
             self.carry_over_etc(&staged.deployment, observed).await;
         }

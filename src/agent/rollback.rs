@@ -11,7 +11,7 @@ use crate::model::message;
 use crate::model::text::chain;
 
 impl<C: ControlPlane> Agent<C> {
-    /// Gives the old deployment up. A failure is tried again after a while: the node is none the worse for it.
+    /// Removes the previous deployment. A failure is retried later: it is not a fault of the node.
     pub(super) async fn drop_rollback(&mut self) -> Result<(), AgentError> {
         match self.change_deployments(OsChange::DropRollback).await {
             Ok(ChangeEnd::Done) => {

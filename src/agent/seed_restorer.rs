@@ -54,9 +54,7 @@ impl SeedRestorer {
         let (is_done, fault) = match self.try_once().await {
             Ok(Tried::Nothing) => (true, None),
             Ok(Tried::Restored) => {
-                info!(
-                    "Restored the host after a seed that was cut short: its services run, its files are gone"
-                );
+                info!("Restored the host after an interrupted seed: its services run, its files are gone");
                 (true, None)
             }
             Ok(Tried::Busy) => (false, None),
@@ -65,7 +63,7 @@ impl SeedRestorer {
         self.unrestored.send_if_modified(|known| {
             let is_news = *known != fault;
             if let Some(Fault { message, next, .. }) = fault.as_ref().filter(|_| is_news) {
-                warn!("Failed to restore the host after a seed that was cut short: {message}. Next: {next}");
+                warn!("Failed to restore the host after an interrupted seed: {message}. Next: {next}");
             }
             *known = fault;
             is_news

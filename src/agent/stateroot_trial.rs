@@ -196,7 +196,7 @@ impl BootWorker<'_> {
         let previous = &trial.current().previous;
         let left = self.returned(&trial.current().deployment, fault.clone());
         if let Err(error) = self.stateroots.record_return(previous, left).await {
-            warn!("Failed to tell {previous} why it boots again: {}", chain(&error));
+            warn!("Failed to pass the cause of the return to {previous}: {}", chain(&error));
         }
         self.host.fail_points.hit("stateroot-told");
         if let Err(error) = self.stateroots.go_back(previous).await {
@@ -222,7 +222,7 @@ fn boot_failed(message: String, deployment: &str) -> Fault {
         reason: BOOT_FAILED.to_owned(),
         message,
         next: format!(
-            "See what its boots left in /sysroot/ostree/deploy/{}/var/log; mend the seed, remove the stateroot and prepare it \
+            "Check the logs of its boots in /sysroot/ostree/deploy/{}/var/log; correct the seed, remove the stateroot and prepare it \
              again.",
             stateroot_of(deployment)
         ),

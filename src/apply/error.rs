@@ -49,7 +49,7 @@ pub enum ApplyError {
     #[error(
         "failed to update OS to {object}: it {} {} s; the last progress is: {last}{}",
         .limit.as_str(), .after.as_secs(),
-        if *.ended { "" } else { "; what was begun can't be ended either" }
+        if *.ended { "" } else { "; the work in progress can't be stopped either" }
     )]
     Late {
         /// The image or change to stage.
@@ -137,7 +137,7 @@ impl ApplyError {
         match self {
             Self::Host { source, .. } | Self::Originals { source, .. } | Self::Stage { source, .. } => source.next(),
             Self::WrongImage { .. } => {
-                "Find out who else stages deployments on this node (ostree admin status).".to_owned()
+                "Find the program that stages deployments on this node (ostree admin status).".to_owned()
             }
             Self::Late { limit, .. } => limit.next_step().to_owned(),
             Self::NotInConfig { .. } => {

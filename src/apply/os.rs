@@ -116,7 +116,7 @@ async fn stage_in_time(
 ) -> Result<Result<Staged, HostError>, ApplyError> {
     let limits = host.limits;
     let left = limits.total.saturating_sub(host.spent).max(SHORTEST.min(limits.total));
-    // Another program's work is none of the pull's: how long that makes no progress is not for this limit.
+    // The time spent waiting for another program does not count against the stall limit.
     let shows_progress = |last: Option<&OsProgress>| {
         host.os.reports_progress() && last.is_none_or(|step| step.waits_for().is_none())
     };

@@ -39,29 +39,29 @@ use crate::telemetry::metrics::Reading;
     machine-config-agent daemon --directory /etc/machine-config-agent"
 )]
 pub(super) struct Arguments {
-    /// Kubeconfig to reach the cluster with (several: the first that is there); default in a pod: its service account
+    /// Kubeconfig to reach the cluster with (several: the first one that exists); default in a pod: its service account
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
     kubeconfig: Vec<PathBuf>,
-    /// Kubeconfig of the host's kubelet, which writes the Node where the other account may not; a service account uses its
-    /// API server, too
+    /// Kubeconfig of the host's kubelet, to write the Node if the other account may not; a service account uses its API
+    /// server, too
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
     kubelet_kubeconfig: Option<PathBuf>,
     /// Directory of target.yaml and machineconfigs/; gets report.json
     #[arg(long, value_name = "DIR", conflicts_with = "root_mount")]
     directory: Option<PathBuf>,
-    /// Let unknown fields of the directory's files pass, named
+    /// Accept unknown fields of the directory's files, and report them
     #[arg(long, requires = "directory")]
     allow_unknown_fields: bool,
     /// Mounted config of a hosted cluster's node (`config`, `hash`)
     #[arg(long, value_name = "DIR", conflicts_with = "directory")]
     desired_configmap: Option<PathBuf>,
-    /// The directory is a bootstrap's output; the config is this pool's
+    /// Read DIR as bootstrap output, and follow this pool's config
     #[arg(long, value_name = "NAME", requires = "directory", value_parser = |name: &str| ConfigName::new(name))]
     pool: Option<ConfigName>,
     /// Name of this node (default: `NODE_NAME`, then the kubelet's certificate, then the host name)
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
-    /// Carry out ImageBasedUpgrade and SeedGenerator of one node
+    /// Follow ImageBasedUpgrade and SeedGenerator of one node
     #[arg(long, requires = "kubeconfig", conflicts_with_all = ["directory", "root_mount", "desired_configmap"])]
     lifecycle: bool,
     /// Who drains the node: the drain controller or the agent

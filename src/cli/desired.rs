@@ -18,13 +18,13 @@ pub(super) use crate::control::kube::Desired;
 /// Source of `desired`. Without any flag it is read from the source of this host's agent.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct Flags {
-    /// Control directory to read `desired` and the policy from (default: that of the agent)
+    /// Control directory to read `desired` and the policy from (default: the agent's)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "node_name"])]
     pub(super) directory: Option<PathBuf>,
     /// Read DIR as bootstrap output, and `desired` as this pool's
     #[arg(long, value_name = "NAME", requires = "directory", value_parser = |name: &str| ConfigName::new(name))]
     pool: Option<ConfigName>,
-    /// Kubeconfig to read `desired` and the policy with (default: that of the agent)
+    /// Kubeconfig to read `desired` and the policy with (default: the agent's)
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Name of this node in the cluster (default: as the agent finds it)

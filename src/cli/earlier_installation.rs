@@ -16,7 +16,7 @@ pub(super) fn drop_not_own(journal: &mut Journal) -> Result<(), CliError> {
     match cause {
         NotOwn::EarlierInstallation => warn!(
             MESSAGE_ID = message::EARLIER_STATE_DROPPED,
-            "Dropped the state of an earlier installation of this host, which had {config}: /var was kept, and {} is not there",
+            "Dropped the state of an earlier installation of this host, which had {config}: /var was kept, and {} does not exist",
             mcd::CONFIG
         ),
         NotOwn::Copied => warn!(

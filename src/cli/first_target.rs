@@ -53,7 +53,7 @@ pub(super) async fn wait(
     let awaited = directory.target_file();
     info!(
         MESSAGE_ID = message::WAITING,
-        "Waiting for {awaited}, which is not there; until then the agent changes nothing on this host. Next: write it; if another \
+        "Waiting for {awaited}, which does not exist; until then the agent changes nothing on this host. Next: write it; if another \
          agent manages this host, disable this unit"
     );
     let mut notify = Notify::new(environment.notify.clone(), environment.watchdog);

@@ -39,7 +39,7 @@ const SILENCE: Duration = Duration::from_secs(30 * 60);
 /// Flags of `firstboot`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  machine-config-agent firstboot\n\n\
-    It exits with 0 when done, with 104 when it was stopped before.")]
+    Exits with 0 when done, with 104 if it was stopped before.")]
 pub(super) struct Arguments {
     /// The MachineConfig that Ignition left; without it nothing is done
     #[arg(long, value_name = "FILE", default_value = ENCAPSULATED)]
@@ -134,7 +134,7 @@ fn is_managed(host: &Host, journal: &Journal) -> Result<bool, CliError> {
 fn leave_to_daemon(host: &Host, path: &str) -> Result<u8, CliError> {
     if path != ENCAPSULATED {
         return Err(CliError::Usage(format!(
-            "{path}: this host has a committed config, so this is no first boot; nothing was touched, use `apply`"
+            "{path}: this host has a committed config, so this is not a first boot; nothing was touched, use `apply`"
         )));
     }
     retire(&host.root, path)?;
@@ -177,7 +177,10 @@ async fn complete(
         ExitReason::Settled => {
             // The lock is still held.
             if !root.exists(path)? {
-                info!(MESSAGE_ID = message::FIRST_BOOT, "The first boot ended: somebody removed {path}");
+                info!(
+                    MESSAGE_ID = message::FIRST_BOOT,
+                    "The first boot ended: a person or program removed {path}"
+                );
                 print(&format!("nothing to do any more: {path} was removed"))?;
                 return Ok(0);
             }

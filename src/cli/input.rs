@@ -16,7 +16,7 @@ const STANDARD_INPUT: [&str; 4] = ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/f
 /// Treatment of fields that nobody knows.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(super) struct Unknown {
-    /// Let fields pass that nobody knows: they are named, and not applied
+    /// Accept unknown fields: report them, and do not apply them
     #[arg(long)]
     pub(super) allow_unknown_fields: bool,
 }

@@ -56,9 +56,9 @@ pub use error::CliError;
     disable_help_subcommand = true,
     disable_help_flag = true
 )]
-#[command(after_help = "Exit codes: 0 done or no differences, 1 differences, 2 usage, 3 config refused,\n\
-    4 failed (the node is as before, or the message says what is open), 5 the agent's own state can't be read.\n\
-    Services (daemon, firstboot, stateroot trial) add 100: systemd reserves small ones.")]
+#[command(after_help = "Exit status: 0 done or no differences, 1 differences, 2 usage, 3 config refused,\n\
+    4 failed (the node is as before, or the message names what is open), 5 the agent's own state can't be read.\n\
+    daemon, firstboot and stateroot trial add 100, because systemd reserves small codes.")]
 struct Arguments {
     /// Print help
     #[arg(short, long, global = true, display_order = 1000, action = clap::ArgAction::HelpShort)]

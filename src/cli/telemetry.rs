@@ -87,7 +87,7 @@ fn source(own: Root, chain: PathBuf, key: PathBuf) -> crate::telemetry::listen::
         let read = |path: &PathBuf| {
             let name = path.display().to_string();
             let bytes = own.read(&name).map_err(|error| error.to_string())?;
-            bytes.ok_or_else(|| format!("{name} is not there"))
+            bytes.ok_or_else(|| format!("{name} does not exist"))
         };
         tls::config(&read(&chain)?, &read(&key)?)
     })

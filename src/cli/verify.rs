@@ -34,7 +34,7 @@ const TARGET: &str = "target";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  machine-config-agent verify\n  machine-config-agent verify --config target\n\n\
-    Exit code 1 means that something differs."
+    Exit status 1: the host differs from the config."
 )]
 pub(super) struct Arguments {
     /// The config: a MachineConfig's file, `-`, `current`, or `target` of the update that is open or held
@@ -72,7 +72,7 @@ struct Verified<'a> {
     /// Reasons for which this host refuses the file, as `plan` has them.
     #[serde(skip_serializing_if = "<[Unreachable]>::is_empty")]
     irreconcilable: &'a [Unreachable],
-    /// The same as any verb has them that refuses.
+    /// The same as in every refusal.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<Refusal>,
     /// Paths that can't be restored when the config leaves.

@@ -30,7 +30,7 @@ pub(super) fn embedded(root: &Root, file: &str) -> Result<Option<Difference>, Cl
         ObservedFile::Regular { .. } => (DifferenceKind::Mode, "another mode or owner"),
         ObservedFile::Absent | ObservedFile::Unreachable => (DifferenceKind::Missing, "nothing"),
         ObservedFile::Symlink { .. } | ObservedFile::Directory { .. } | ObservedFile::Special => {
-            (DifferenceKind::Unexpected, "no regular file")
+            (DifferenceKind::Unexpected, "not a regular file")
         }
     };
     let expected = "the rendered config that this build put there, of root, mode 0600";
@@ -59,7 +59,7 @@ pub(super) fn originals(root: &Root, spec: &HostSpec) -> Result<Vec<Difference>,
         found.extend(match root.observe(&at)? {
             ObservedFile::Absent | ObservedFile::Unreachable => Some(of(DifferenceKind::Missing, "nothing")),
             ObservedFile::Symlink { .. } | ObservedFile::Directory { .. } | ObservedFile::Special => {
-                Some(of(DifferenceKind::Unexpected, "no regular file"))
+                Some(of(DifferenceKind::Unexpected, "not a regular file"))
             }
             ObservedFile::Regular { .. } if saved::load_document(root, &at).is_err() => {
                 Some(of(DifferenceKind::Content, "a damaged document"))

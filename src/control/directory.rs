@@ -351,7 +351,7 @@ impl ControlPlane for Directory {
         // A stage of an image-based upgrade needs no target.
         let has_stage = || self.root.exists(&self.document(STAGE_FILE)).unwrap_or_default();
         let is_awaited = self.layout != Layout::Own || !has_stage();
-        is_awaited.then(|| format!("{}, which is not there", self.target_file()))
+        is_awaited.then(|| format!("{}, which does not exist", self.target_file()))
     }
 
     fn refused_target(&self) -> Option<Target> {

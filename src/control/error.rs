@@ -21,7 +21,7 @@ pub enum ControlError {
         source: ModelError,
     },
     /// The desired MachineConfig is not there.
-    #[error("MachineConfig {config} is not there: {place} has neither {config}.yaml nor {config}.json")]
+    #[error("MachineConfig {config} not found: {place} has neither {config}.yaml nor {config}.json")]
     Missing {
         /// The config.
         config: ConfigName,
@@ -74,7 +74,7 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// Returns true if the control plane is unreachable: the node is none the worse for it, and its return is a change.
+    /// Returns true if the control plane is unreachable: not a fault of the node; its return triggers a new pass.
     pub fn is_away(&self) -> bool {
         match self {
             Self::Kube(error) => error.is_away(),
@@ -138,19 +138,21 @@ impl ControlError {
         match self {
             Self::Host(error) => error.next(),
             Self::Invalid { document, .. } | Self::Misnamed { document, .. } => {
-                format!("Correct {document}; the agent notices by itself.")
+                format!("Correct {document}; the agent notices the change.")
             }
             Self::Missing { place, .. } => {
-                format!("Put the MachineConfig into {place}; the agent notices by itself.")
+                format!("Put the MachineConfig into {place}; the agent notices the change.")
             }
             Self::NotInCluster { config, .. } => {
                 format!(
-                    "Create MachineConfig {config}, or change the Node's desiredConfig; the agent asks again."
+                    "Create MachineConfig {config}, or change the Node's desiredConfig; the agent queries it again."
                 )
             }
-            Self::WaitingForObject { object, .. } => format!("Wait for {object}; the agent asks again."),
+            Self::WaitingForObject { object, .. } => {
+                format!("Wait for {object}; the agent queries it again.")
+            }
             Self::PolicyNotReady { object } => {
-                format!("Check why the operator has not merged {object}; the agent asks again.")
+                format!("Check why the operator has not merged {object}; the agent queries it again.")
             }
             Self::NotCordoned { node, .. } => format!(
                 "Find who answers desiredDrain of Node {node} without cordoning it, or who uncordons it \

@@ -1,4 +1,4 @@
-//! The desired stage of an image-based upgrade on its way to whoever carries it out, and the way back of what became of it.
+//! Channel pair of an image-based upgrade: the desired stage in, its status out.
 //!
 //! Values of their own beside the target: a stateroot that is prepared delays no update.
 

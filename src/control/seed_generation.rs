@@ -1,4 +1,4 @@
-//! The seed that an object of the cluster describes on its way to whoever makes it, and the way back of what became of it.
+//! Channel pair of a seed that an object of the cluster describes: the desired seed in, its status out.
 
 use super::ControlError;
 use super::link::{Link, Reports, Source};

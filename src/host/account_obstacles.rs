@@ -487,7 +487,7 @@ pub fn home(
         }
         ObservedFile::Directory { uid: 0, .. } if is_of_system(&home) => Some(Obstacle {
             cause: format!("its home {home} is a directory of the system, which belongs to root"),
-            next: format!("Choose a directory of its own, such as /home/{name}."),
+            next: format!("Choose a separate directory, such as /home/{name}."),
         }),
         ObservedFile::Directory { uid, .. } if uid == 0 || account.uid == Some(uid) => {
             if account.keys.is_empty() { None } else { keys::examined(root, &home, uid)?.obstacle }

@@ -338,7 +338,7 @@ impl HostError {
             Self::Malformed { path, .. } => format!("Repair {path} on the node."),
             Self::TooLarge { path, .. } => {
                 format!(
-                    "Find out who made {path} so large (ls -l {quoted}), and move it away.",
+                    "Find out what made {path} so large (ls -l {quoted}), and move it away.",
                     quoted = shell_word(path)
                 )
             }
@@ -355,7 +355,7 @@ impl HostError {
                     .to_owned()
             }
             Self::NotStopped { unit, .. } => {
-                format!("See systemctl status {unit} and systemctl cat {unit}; it is tried again.")
+                format!("See systemctl status {unit} and systemctl cat {unit}; the agent retries.")
             }
             Self::Job { unit, .. } => {
                 format!(
@@ -364,7 +364,7 @@ impl HostError {
                 )
             }
             Self::NoBackend { .. } => {
-                "Start the agent with the OS backend of the host, or take OS changes out of the config."
+                "Start the agent with the OS backend of the host, or remove OS changes from the config."
                     .to_owned()
             }
             Self::Os { next, .. } => next.clone(),
@@ -379,13 +379,11 @@ impl HostError {
         match OsErrorKind::from_io(action, source) {
             OsErrorKind::Watches => {
                 "Find what holds inotify watches (find /proc/*/fd -lname anon_inode:inotify), or raise \
-                 fs.inotify.max_user_instances and max_user_watches (sysctl); it is tried again by itself."
+                 fs.inotify.max_user_instances and max_user_watches (sysctl); the agent retries."
                     .to_owned()
             }
             OsErrorKind::Full => {
-                format!(
-                    "Free space on the file system of {path} (df -h {quoted}); it is tried again by itself."
-                )
+                format!("Free space on the file system of {path} (df -h {quoted}); the agent retries.")
             }
             OsErrorKind::ReadOnly => format!(
                 "Find out why the file system of {path} is read-only (findmnt -O ro; dmesg), then remount it (mount -o remount,rw \
@@ -411,7 +409,7 @@ impl HostError {
                 format!("Run it as root; if it is root, check {path} (ls -ldZ {quoted}; dmesg).")
             }
             OsErrorKind::Passing | OsErrorKind::Lasting => {
-                format!("Check {path} on the node (ls -ldZ {quoted}; dmesg); it is tried again by itself.")
+                format!("Check {path} on the node (ls -ldZ {quoted}; dmesg); the agent retries.")
             }
         }
     }
@@ -501,7 +499,7 @@ impl Unsafe {
                  directories (for keys: the account that has them), and none below a world-writable directory; or {ANOTHER_PATH}."
             ),
             Self::Shared { .. } => format!(
-                "See who has to write there (ls -ld {quoted}): if nobody but its owner, chmod go-w {quoted}; else {ANOTHER_PATH}."
+                "Check which accounts must write there (ls -ld {quoted}): if only its owner, chmod go-w {quoted}; else {ANOTHER_PATH}."
             ),
             Self::LinkOfAccount { .. } => {
                 format!("Name the path that {path} leads to in the MachineConfig (ls -l {quoted}).")

@@ -70,7 +70,7 @@ pub async fn persist(root: &Root) -> Result<(), HostError> {
     let kargs = root.read_text(KARGS)?.unwrap_or_default();
     if !kargs.trim().is_empty() {
         warn!(
-            "nmstate asks for the kernel arguments {:?} to pin names of network interfaces; give them in a MachineConfig",
+            "nmstate requests the kernel arguments {:?} to pin names of network interfaces; give them in a MachineConfig",
             kargs.trim()
         );
     }

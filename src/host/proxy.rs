@@ -112,7 +112,7 @@ fn unusable(cause: String, next: &str) -> HostError {
         cause,
         class: FaultClass::Retry,
         reason: "ProxyFileUnusable",
-        next: format!("{} It is read again by itself.", next.trim_end()),
+        next: format!("{} The agent rereads it automatically.", next.trim_end()),
     }
 }
 
@@ -177,7 +177,10 @@ mod tests {
                     && !text.contains("geheim"),
                 "{text}"
             );
-            assert!(text.contains(cause) && text.contains(next) && text.ends_with("by itself."), "{text}");
+            assert!(
+                text.contains(cause) && text.contains(next) && text.ends_with("automatically."),
+                "{text}"
+            );
         }
     }
 }

@@ -146,7 +146,7 @@ impl JournalError {
             Self::Locked { .. } => {
                 "Wait until it exits; the daemon stops with `systemctl stop machine-config-agent`.".to_owned()
             }
-            Self::Model(_) => "Correct the MachineConfig; the agent notices by itself.".to_owned(),
+            Self::Model(_) => "Correct the MachineConfig; the agent notices the change.".to_owned(),
             Self::Edge(_) | Self::NoUpdate { .. } => {
                 "Report it, with `journalctl -u machine-config-agent` and record.json's phase.".to_owned()
             }

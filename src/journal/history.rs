@@ -78,7 +78,7 @@ pub struct Entry {
     pub reboots: u32,
     /// Set if the node was drained for it.
     pub drained: bool,
-    /// Microseconds by phase word.
+    /// Microseconds by phase.
     pub durations: BTreeMap<String, u64>,
     /// Its fault.
     pub fault: Option<Fault>,

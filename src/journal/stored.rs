@@ -270,7 +270,7 @@ impl Stored {
         spec.left.clone_from(&self.left_os);
         if let Some(image) = &self.unread_image {
             let message = format!(
-                "{image:?} is no image by digest; the OS is not compared until another target is desired"
+                "{image:?} is not an image by digest; the OS is not compared until another target is desired"
             );
             spec.remarks.push(NotApplied::new("image", NotAppliedReason::OpaqueOrigin, message));
             leave_to_image(&mut spec, image);

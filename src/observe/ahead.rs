@@ -234,7 +234,7 @@ impl Ahead<'_> {
         };
         let cause = format!("{object} is out of reach once the directories are as in this config: {cause}");
         let next = if self.is_left(object) {
-            format!("remove {object} in an update of its own first")
+            format!("remove {object} in a separate update first")
         } else {
             format!("{next}, or use another path")
         };

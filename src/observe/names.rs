@@ -43,8 +43,8 @@ pub(super) fn obstacles(
         }
         for path in paths.iter().filter(|path| is_new(path)) {
             for above in in_place_of_parent(&names, real, new) {
-                refuse(path, format!("on this host it is below {above} ({real}), which is no directory"));
-                refuse(above, format!("on this host {path} is below it ({real}), and it is no directory"));
+                refuse(path, format!("on this host it is below {above} ({real}), which is not a directory"));
+                refuse(above, format!("on this host {path} is below it ({real}), and it is not a directory"));
             }
         }
     }

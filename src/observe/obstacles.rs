@@ -163,7 +163,7 @@ impl Paths<'_> {
         let next = match self.closing(path) {
             // Originals are read, and names changed, in directories that are closed before the update begins.
             Some((directory, listed)) if self.is_changed(directory, listed) => format!(
-                "Close {directory} in an update of its own first: a config with its new entry, and with {path} as it is now."
+                "Close {directory} in a separate update first: a config with its new entry, and with {path} as it is now."
             ),
             // An update of its own would change nothing there.
             Some((directory, listed)) => self.restoring(directory, listed)?,

@@ -107,7 +107,7 @@ impl<'a> ReplacedPaths<'a> {
         let link = links.into_iter().find(|(link, _)| !path.is_below(link.as_str()));
         Ok(link.map(|(link, _)| Obstacle {
             cause: format!("{path} leads through the link {link}, which this update changes"),
-            next: format!("Change {link} in an update of its own first."),
+            next: format!("Change {link} in a separate update first."),
         }))
     }
 
@@ -122,7 +122,7 @@ impl<'a> ReplacedPaths<'a> {
                 let is_left = if is_below { !replaced.is_of_config } else { !is_changed };
                 if is_left {
                     let cause = format!("{path} of the old config is where this link leads");
-                    let next = format!("Remove {path} in an update of its own first.");
+                    let next = format!("Remove {path} in a separate update first.");
                     obstacles.push((link, Obstacle { cause, next }));
                 }
             }

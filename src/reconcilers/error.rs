@@ -10,13 +10,13 @@ pub enum ReconcileError {
     #[error("the cluster's certificates are not all on this node")]
     Certificates(#[source] HostError),
     /// A bundle whose name is no registry's.
-    #[error("a registry's bundle of ControllerConfig machine-config-controller is left out")]
+    #[error("a registry's bundle of ControllerConfig machine-config-controller is skipped")]
     Registry(#[source] ModelError),
     /// The API server's new CA is not in each kubeconfig, or the kubelet has not read it.
     #[error("the API server's new CA is not known to this node's kubelet")]
     ServerCa(#[source] HostError),
     /// A proxy that can't be used.
-    #[error("spec.proxy of ControllerConfig machine-config-controller is left out")]
+    #[error("spec.proxy of ControllerConfig machine-config-controller is skipped")]
     Proxy(#[source] ModelError),
     /// The merged pull secret can't be written, or not linked.
     #[error("the cluster's merged pull secret is not on this node")]

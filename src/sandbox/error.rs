@@ -31,7 +31,7 @@ pub enum SandboxError {
         places: String,
     },
     /// The kernel allows no namespaces.
-    #[error("the sandbox can't take namespaces of its own: {cause}")]
+    #[error("the sandbox can't create namespaces: {cause}")]
     NoNamespaces {
         /// The action, the kernel's error, and the next step.
         cause: String,

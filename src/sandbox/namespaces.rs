@@ -37,7 +37,7 @@ pub(super) fn enter(scope: Scope) -> Result<(), SandboxError> {
         // pivot_root(2) would refuse it as well.
         Errno::INVAL => SandboxError::NoNamespaces {
             cause: format!(
-                "its root is no mount point, as in a chroot ({e}); outside of the chroot, \
+                "its root is not a mount point, as in a chroot ({e}); outside of the chroot, \
                  mount --bind DIR DIR makes its directory DIR one, and then enter it anew"
             ),
         },

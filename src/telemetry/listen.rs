@@ -31,7 +31,7 @@ use tracing::{info, warn};
 use super::metrics::Metrics;
 use super::readiness::Readiness;
 
-/// So many connections at once: two Prometheus servers, the kubelet's probes, and a person.
+/// Maximum open connections: two Prometheus servers, the kubelet's probes, and a person.
 const MAX_CONNECTIONS: usize = 16;
 
 /// Time limit of a TLS handshake, the headers of a request and the pause between two requests: as long as Prometheus

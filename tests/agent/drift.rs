@@ -345,8 +345,8 @@ async fn repair_has_bounds() {
         .live(async |scene| {
             scene.until_done("rendered-a").await;
             for (path, old, word) in [
-                ("/etc/reboots.conf", "r", "not repaired: the disruption policy asks for a reboot"),
-                ("/etc/drains.conf", "d", "not repaired: the disruption policy asks for a drain"),
+                ("/etc/reboots.conf", "r", "not repaired: the disruption policy requires a reboot"),
+                ("/etc/drains.conf", "d", "not repaired: the disruption policy requires a drain"),
             ] {
                 scene.write(path, "x");
                 scene.until_drift(path, &[path, word]).await;

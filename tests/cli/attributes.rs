@@ -85,7 +85,7 @@ fn what_no_undo_brings_back_is_named() {
         own.map(|one| one["message"].as_str().unwrap().to_owned())
     };
     let named = of("/etc/one").unwrap();
-    assert!(named.contains("has 2 names (hard links), the others keep the old content"), "{named}");
+    assert!(named.contains("has 2 names (hard links), the other names keep the old content"), "{named}");
     if has_attribute {
         let named = of("/etc/link").unwrap();
         assert!(named.contains("the attribute trusted.link"), "{named}");

@@ -297,8 +297,7 @@ fn redirected_path_is_not_followed() {
     let before = node.listing("root/etc");
     let ran = node.apply("open.json");
     assert_eq!(ran.code, 3, "{}", ran.err);
-    for word in
-        ["/etc/open/motd", "/etc/open", "uid 0, mode 0777", "if nobody but its owner, chmod go-w /etc/open"]
+    for word in ["/etc/open/motd", "/etc/open", "uid 0, mode 0777", "if only its owner, chmod go-w /etc/open"]
     {
         assert!(ran.err.contains(word), "{word}: {}", ran.err);
     }

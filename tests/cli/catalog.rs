@@ -154,8 +154,8 @@ fn text_is_true_for_each_of_its_lines() {
     let (entries, ids) = (entries(), BTreeMap::from(message::ALL));
     for (name, kinds) in [
         ("EARLIER_STATE_DROPPED", &["reinstalled", "copy of another machine"][..]),
-        ("FIRST_BOOT", &["renamed", "already manages", "somebody removed"]),
-        ("STAGE", &["stage", "seed that is begun or pushed", "made of this\nnode's state"]),
+        ("FIRST_BOOT", &["renamed", "already manages", "a person removed"]),
+        ("STAGE", &["stage", "started or pushed seed", "created from this node's state"]),
         ("STAGE_FAILED", &["stage", "object of the cluster", "stateroot.yaml", "seed"]),
         ("STEP_DONE", &["update", "stateroot", "seed"]),
         ("STEP_FAILED", &["update", "stateroot", "seed"]),
@@ -255,7 +255,7 @@ fn under_journald() {
     for line in [
         " Subject: Fault: HostNotPrepared\n",
         " Cause: the node can't reach its new config: storage.files \"/etc/taken\": a directory is there, which no config made",
-        " Ends with: another run of `apply`, or the start of the daemon, once the cause is repaired; no retry by itself",
+        " Ends with: another run of `apply`, or the start of the daemon, once the cause is repaired; no automatic retry",
         "move it away, or choose another path",
         " Next: For storage.files \"/etc/taken\": move it away, or choose another path.",
     ] {

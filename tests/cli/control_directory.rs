@@ -404,7 +404,7 @@ async fn huge_files_are_refused_unread() {
     };
     huge(&daemon, "control/target.yaml");
     let words =
-        ["target.yaml is too large: 314572800 bytes, and at most 65536 are read", "Next: Find out who"];
+        ["target.yaml is too large: 314572800 bytes, and at most 65536 are read", "Next: Find out what"];
     until_reported(&mut daemon, "FileTooLarge", &words).await;
     huge(&daemon, "control/machineconfigs/rendered-worker-b.yaml");
     daemon.put("target.yaml", "config: rendered-worker-b\n");
@@ -612,10 +612,10 @@ async fn bootstrap_rendering_is_followed_by_pool() {
              spec: {{paused: false, configuration: {{name: {name}, source: []}}}}\n"
         )
     };
-    daemon.until_logged(&["Waiting for ", "/machine-pools/master.yaml, which is not there"]).await;
+    daemon.until_logged(&["Waiting for ", "/machine-pools/master.yaml, which does not exist"]).await;
     let seen = status(&daemon);
     assert!(
-        seen["waiting"].as_str().unwrap().ends_with("/machine-pools/master.yaml, which is not there"),
+        seen["waiting"].as_str().unwrap().ends_with("/machine-pools/master.yaml, which does not exist"),
         "{seen}"
     );
     daemon.put("policy.yaml", QUIET);

@@ -263,7 +263,7 @@ fn managed_host_is_left_to_its_daemon() {
     let named = other.strip_prefix(&node.text("root")).unwrap();
     let ran = node.run(&[&WORDS[..], &["--machineconfig-file", named]].concat());
     assert_eq!(ran.code, 102);
-    assert!(ran.err.contains("no first boot") && std::path::Path::new(&other).exists(), "{}", ran.err);
+    assert!(ran.err.contains("not a first boot") && std::path::Path::new(&other).exists(), "{}", ran.err);
 }
 
 /// `/var` was kept over an installation: the state in it is not this host's. Also when it dies in between.

@@ -458,7 +458,7 @@ fn broken_files_are_explained() {
         ("kind: MachineConfig\n  a: b\n", "line 2, column 4; check the indentation"),
         ("kind: \"x\n", "the closing quote of a string is missing"),
         ("a: *x\n", "line 1, column 4; put text with `*` in quotes"),
-        ("a: b\na: c\n", "the field a is there twice at line 2, column 1; keep one"),
+        ("a: b\na: c\n", "the field a occurs twice at line 2, column 1; keep one"),
         ("a: {b\n", "a bracket or brace is not closed at line 1"),
         ("a: @b\n", "line 1, column 4; put the text in quotes"),
         ("- a\nb: c\n", "does not begin with `- ` at line 2"),
@@ -482,7 +482,7 @@ fn broken_files_are_explained() {
     for (text, words) in [
         ("a = \n", "line 1: a value is missing"),
         ("a = \"x\n", "line 1: the closing double quote of a string is missing"),
-        ("a = 1\na = 2\n", "line 2: a key is there twice"),
+        ("a = 1\na = 2\n", "line 2: a key occurs twice"),
         ("a = [1\n", "line 1: the closing bracket of a list is missing"),
         ("a = tru\n", "line 1: a value is neither true nor false"),
     ] {

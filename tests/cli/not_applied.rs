@@ -222,7 +222,7 @@ fn home_of_system_and_shared_home_are_refused() {
         (
             json!([{"name": "one", "homeDir": "/etc", "sshAuthorizedKeys": key}]),
             "\"one\" homeDir",
-            "choose a directory",
+            "choose a separate directory",
         ),
         (json!([{"name": "one", "homeDir": "/"}]), "\"one\" homeDir", "set noCreateHome: true and no keys"),
         (json!([{"name": "one", "homeDir": "/home/core"}]), "\"one\" homeDir", "home of core on this host"),

@@ -209,7 +209,7 @@ fn directory_that_is_closed_is_filled_by_next_update() {
     let both = ignition(json!({ "storage": both }));
     node.put("b.json", config("rendered-b", &both));
     let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
-    let words = "close /etc/e1 in an update of its own first";
+    let words = "close /etc/e1 in a separate update first";
     assert!(planned.code == 3 && planned.out.contains(words), "{}", text(&planned));
     assert!(applied.code == 3 && applied.err.contains(words), "{}", text(&applied));
     node.commit("rendered-c.json", &directory("/etc/e1", 0o755));

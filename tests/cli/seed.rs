@@ -71,7 +71,7 @@ fn faults_of_the_directory_are_named_before_anything_is_printed() {
         "error: install-config.yaml: pullSecret is missing",
         "error: image-based-config.yaml: the directory has no such file\nNext: Write it with `openshift-install",
         "error: extra-manifests/b.txt: it ends with neither",
-        "error: extra-manifests/sub: it is no regular file",
+        "error: extra-manifests/sub: it is not a regular file",
     ] {
         assert!(err.contains(told), "{told}:\n{err}");
     }

@@ -116,7 +116,7 @@ async fn first_target_is_waited_for() {
     assert_eq!(first, format!("READY=1\nSTATUS=Waits for {}\n", file.display()));
     assert_eq!([manager.receive(), manager.receive()], ["WATCHDOG=1\n"; 2], "it is well");
     assert!(
-        daemon.log().contains("Waiting for ") && daemon.log().contains("target.yaml, which is not there")
+        daemon.log().contains("Waiting for ") && daemon.log().contains("target.yaml, which does not exist")
     );
     let desired = config("rendered-worker-b", &files(&[("/etc/lab.conf", "b")]));
     daemon.node.put("other.yaml", desired);

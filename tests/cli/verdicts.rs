@@ -75,7 +75,7 @@ async fn node_without_target_any_more_waits_for_it() {
     std::fs::remove_file(daemon.node.path("control/target.yaml")).unwrap();
     let waits = |report: &Value| {
         let what = report["waiting"].as_str().unwrap_or_default();
-        report["state"] == "Working" && what.ends_with("control/target.yaml, which is not there")
+        report["state"] == "Working" && what.ends_with("control/target.yaml, which does not exist")
     };
     daemon.until("the target", waits).await;
     let ran =

@@ -64,7 +64,7 @@ fn what_a_build_put_into_its_image_is_compared() {
         ("another mode or owner", &|path| {
             fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
         }),
-        ("no regular file", &|path| {
+        ("not a regular file", &|path| {
             fs::rename(path, path.with_extension("other")).unwrap();
             symlink("currentconfig.other", path).unwrap();
         }),
@@ -123,7 +123,7 @@ fn single_originals_are_compared(node: &Node, verify: &dyn Fn() -> Ran) {
         ("app.json", "another mode or owner", &|path| {
             fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
         }),
-        ("app.json", "no regular file", &|path| {
+        ("app.json", "not a regular file", &|path| {
             fs::remove_file(path).unwrap();
             symlink("/etc/passwd", path).unwrap();
         }),

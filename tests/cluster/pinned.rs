@@ -131,7 +131,7 @@ async fn refused_request_for_sets_is_tried_again() {
     node.pinned("pinned", set(1)).await;
     let log = agent.lines().join("\n");
     assert!(
-        log.contains("PinnedImageSets can't be asked for: ") && log.contains("Grant the agent's identity"),
+        log.contains("PinnedImageSets can't be queried: ") && log.contains("Grant the agent's identity"),
         "{log}"
     );
 }

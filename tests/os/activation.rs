@@ -308,7 +308,7 @@ fn activation_is_refused_where_it_would_not_hold() {
         .unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.code() == Some(4) && err.contains("/var: it is a file system of its own"),
+        output.status.code() == Some(4) && err.contains("/var: it is a separate file system"),
         "{output:?}"
     );
     nothing_left(&lab);

@@ -274,7 +274,7 @@ async fn cause_of_a_wait_is_logged_once_for_each_object() {
 async fn seed_cut_short_is_restored_and_has_failed() {
     let scene = Scene::new(&refused_credentials()).await;
     let image = refusing(&scene);
-    let cut = "it was cut short; the host is restored";
+    let cut = "it was interrupted; the host is restored";
     for (point, outcome) in [("generation-recorded", &*image), ("seed-recorded", cut), ("seed-ran", cut)] {
         let daemon = scene.start(Some(&format!("kill:{point}")));
         scene.create(&image, None).await;

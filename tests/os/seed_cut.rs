@@ -151,7 +151,7 @@ pub fn node_name() -> String {
 /// Has the daemon restore the host, as at its start. It goes on with its own work: its files are not compared.
 fn daemon_restores(_: &Lab, boot: &Machine, _: &Before) {
     let mut daemon = daemon(boot);
-    daemon.wait_line("Restored the host after a seed that was cut short");
+    daemon.wait_line("Restored the host after an interrupted seed");
     daemon.kill();
 }
 
@@ -346,7 +346,7 @@ fn service_that_does_not_start_is_reported_and_tried_again() {
     let refused = boot.run_dir().join("units/crio.service.refused");
     fs::write(&refused, "").unwrap();
     let mut daemon = daemon(&boot);
-    daemon.wait_line("Failed to restore the host after a seed that was cut short");
+    daemon.wait_line("Failed to restore the host after an interrupted seed");
     assert_eq!(states(&boot), ["active", "inactive"], "the kubelet does not wait for CRI-O");
     let report = lab.world.control().join("report.json");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -363,7 +363,7 @@ fn service_that_does_not_start_is_reported_and_tried_again() {
         }
     });
     fs::remove_file(&refused).unwrap();
-    daemon.wait_line("Restored the host after a seed that was cut short");
+    daemon.wait_line("Restored the host after an interrupted seed");
     daemon.kill();
     as_it_was(&lab, &boot, "after the service started");
 }

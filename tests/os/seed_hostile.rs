@@ -98,19 +98,19 @@ fn replace(path: &Path, with: impl Fn(&Path)) {
 
 type Row = (&'static str, Outcome, fn(&Repository));
 
-const UNVERIFIED: &str = "is missing, or is not what its name says";
+const UNVERIFIED: &str = "is missing, or does not match its checksum";
 
 /// Objects that are not what their names say.
 fn altered() -> Vec<Row> {
     vec![
-        ("an altered file", Refused(".file is missing, or is not what its name says"), |r| r.alter("file")),
-        ("an altered tree", Refused(".dirtree is missing, or is not what its name says"), |r| {
+        ("an altered file", Refused(".file is missing, or does not match its checksum"), |r| r.alter("file")),
+        ("an altered tree", Refused(".dirtree is missing, or does not match its checksum"), |r| {
             r.alter("dirtree");
         }),
-        ("altered metadata", Refused(".dirmeta is missing, or is not what its name says"), |r| {
+        ("altered metadata", Refused(".dirmeta is missing, or does not match its checksum"), |r| {
             r.alter("dirmeta");
         }),
-        ("an altered commit", Refused(".commit is missing, or is not what its name says"), |r| {
+        ("an altered commit", Refused(".commit is missing, or does not match its checksum"), |r| {
             r.alter("commit");
         }),
         ("a truncated file", Refused(UNVERIFIED), |r| {
@@ -133,10 +133,10 @@ fn altered() -> Vec<Row> {
 fn of_other_kinds() -> Vec<Row> {
     vec![
         ("a file that is a link out", Refused(UNVERIFIED), |r| r.link(&r.object("file"), "/etc/shadow")),
-        ("a tree that is a link out", Refused("it is no object"), |r| {
+        ("a tree that is a link out", Refused("it is not an object"), |r| {
             r.link(&r.object("dirtree"), "/etc/shadow");
         }),
-        ("a commit that is a link", Refused("it is no object"), |r| {
+        ("a commit that is a link", Refused("it is not an object"), |r| {
             let commit = r.object("commit");
             fs::rename(&commit, r.at("kept")).unwrap();
             r.link(&commit, "../../kept");
@@ -146,8 +146,8 @@ fn of_other_kinds() -> Vec<Row> {
             fs::remove_file(&path).unwrap();
             fs::hard_link(r.at("config"), path).unwrap();
         }),
-        ("a file that is a pipe", Refused("it is no object"), |r| r.fifo(&r.object("file"))),
-        ("a tree that is a pipe", Refused("it is no object"), |r| r.fifo(&r.object("dirtree"))),
+        ("a file that is a pipe", Refused("it is not an object"), |r| r.fifo(&r.object("file"))),
+        ("a tree that is a pipe", Refused("it is not an object"), |r| r.fifo(&r.object("dirtree"))),
         ("a commit of 33 MiB", Refused("bytes"), |r| {
             OpenOptions::new().write(true).open(r.object("commit")).unwrap().set_len(33 << 20).unwrap();
         }),
@@ -164,13 +164,13 @@ fn of_other_kinds() -> Vec<Row> {
 /// Configurations that are refused.
 fn configurations() -> Vec<Row> {
     vec![
-        ("a config that is a link to the host's", Refused("config: it is no regular file"), |r| {
+        ("a config that is a link to the host's", Refused("config: it is not a regular file"), |r| {
             r.link(&r.at("config"), "../../../ostree/repo/config");
         }),
-        ("a config that is a link to a secret", Refused("config: it is no regular file"), |r| {
+        ("a config that is a link to a secret", Refused("config: it is not a regular file"), |r| {
             r.link(&r.at("config"), "/etc/shadow");
         }),
-        ("a config that is a pipe", Refused("config: it is no regular file"), |r| r.fifo(&r.at("config"))),
+        ("a config that is a pipe", Refused("config: it is not a regular file"), |r| r.fifo(&r.at("config"))),
         ("a config of a mebibyte", Refused("config: it has more than"), |r| {
             fs::write(r.at("config"), format!("[core]\nmode=bare\n#{}\n", "x".repeat(1 << 20))).unwrap();
         }),

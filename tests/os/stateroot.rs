@@ -424,7 +424,7 @@ fn prepare_makes_second_system_beside_the_running_one() {
     assert_eq!(again.json(), made, "{again:?}");
     let other = seed.image(&lab, &seed.members().into_iter().chain([("x".to_owned(), vec![1])]).collect());
     let ran = stateroot(&boot, &["prepare", &other, "--version", "4.17.2"]);
-    assert!(ran.code == 4 && ran.err.contains("is there already"), "{ran:?}");
+    assert!(ran.code == 4 && ran.err.contains("exists already"), "{ran:?}");
     // The next boot is the old system's.
     boot.shutdown();
     let second = lab.boot();

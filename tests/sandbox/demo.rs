@@ -53,7 +53,7 @@ fn chroot_is_refused_at_start() {
     let (shown, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(4), "{shown}{told}");
     assert!(!shown.contains("FAIL") && !shown.contains("   ok "), "{shown}");
-    assert!(told.contains("is no mount point, as in a chroot") && told.contains("mount --bind"), "{told}");
+    assert!(told.contains("is not a mount point, as in a chroot") && told.contains("mount --bind"), "{told}");
     assert!(!told.contains("run it as root") && told.lines().count() == 1, "{told}");
     assert_eq!(fs::read_dir(root.path().join("tmp")).unwrap().count(), 0, "it leaves nothing");
 }

@@ -166,7 +166,7 @@ fn secret_of_new_config_pulls_its_image() {
     let image = pushed(&node, &registry, "v2", "v2");
     let refused = node.apply(&plain(), Some(&image), |_| {});
     ends(&refused, 4);
-    says(&refused, &["ImagePullUnauthorized", "authentication required", "Next:", "it is tried again"]);
+    says(&refused, &["ImagePullUnauthorized", "authentication required", "Next:", "the agent retries"]);
     says(&refused, &["asked without credentials: none are in /etc/mco/internal-registry-pull-secret.json, "]);
     untouched(&node);
 
@@ -174,7 +174,7 @@ fn secret_of_new_config_pulls_its_image() {
     let wrong = json.replace(&auth, &BASE64.encode("sandbox:wrong"));
     let refused = node.apply(&with_secret(&wrong), Some(&image), |_| {});
     ends(&refused, 4);
-    says(&refused, &["ImagePullUnauthorized", "it is tried again"]);
+    says(&refused, &["ImagePullUnauthorized", "the agent retries"]);
     says(
         &refused,
         &[
@@ -243,7 +243,7 @@ fn lost_registry_is_retried() {
     registry.stop();
     let ended = node.apply(&plain(), Some(&image), |_| {});
     ends(&ended, 4);
-    says(&ended, &["ImagePullFailed", "connection refused", "it is tried again"]);
+    says(&ended, &["ImagePullFailed", "connection refused", "the agent retries"]);
     untouched(&node);
     registry.start_again();
     ends(&node.apply(&plain(), Some(&image), |_| {}), 0);
@@ -333,7 +333,7 @@ fn each_fault_of_registry_has_its_reason() {
     // A registry that answers is reached: what to look at is something else.
     let reached = |status: &str| match status {
         "429" => "set up a mirror",
-        "503" | "500" => "it was reached, and answers with an error of its own",
+        "503" | "500" => "it was reached, and answers with its own error",
         "eof" => "it was reached, and the connection broke",
         _ => "",
     };
@@ -360,7 +360,7 @@ fn each_fault_of_registry_has_its_reason() {
             && ended.text.contains(&began)
             && ended.text.contains(reached(part))
             && !ended.text.contains("that the node reaches");
-        if !said || ended.text.contains("it is tried again") != tried_again {
+        if !said || ended.text.contains("the agent retries") != tried_again {
             wrong.push(format!("{fault:?}: {}", ended.text));
         }
         untouched(&node);

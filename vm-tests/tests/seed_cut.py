@@ -17,7 +17,7 @@ UNITS = {"kubelet": "[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWanted
 LARGE = "/var/lib/systemd/large"
 CREATE = ("machine-config-agent", "seed", "create", "--image", "registry.invalid/seed:1", "--version", "1", "--form", "classic",
           "--include", LARGE, "--yes")
-RESTORED = "Restored the host after a seed that was cut short"
+RESTORED = "Restored the host after an interrupted seed"
 
 
 def play(test):

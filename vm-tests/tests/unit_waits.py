@@ -19,7 +19,7 @@ def play(test):
     test.same("it is up", agent.unit("ActiveState"), "active")
     test.same("what it waits for", agent.unit("StatusText"), f"Waits for {CONTROL}/target.yaml")
     status = machine.run("machine-config-agent", "status")
-    test.same("status says so", f"waiting for {CONTROL}/target.yaml, which is not there" in status, True)
+    test.same("status says so", f"waiting for {CONTROL}/target.yaml, which does not exist" in status, True)
     test.same("it has no state", machine.exists("/var/lib/machine-config-agent/lock"), False)
     # As after a power cut: the unit of the next boot waits as well.
     machine.run("systemctl", "--no-block", "reboot")
@@ -39,7 +39,7 @@ def play(test):
     machine.run("mv", KUBECONFIG, f"{KUBECONFIG}.new")
     agent.start()
     test.same("it is up without a kubeconfig", agent.unit("ActiveState"), "active")
-    agent.wait_log("the missing kubeconfig", lambda lines: f"{KUBECONFIG} is not there" in lines[-1]["MESSAGE"], "API_SERVER_LOST")
+    agent.wait_log("the missing kubeconfig", lambda lines: f"{KUBECONFIG} does not exist" in lines[-1]["MESSAGE"], "API_SERVER_LOST")
     machine.run("mv", f"{KUBECONFIG}.new", KUBECONFIG)
     cluster.wait_node(f"Done with {FIRST}", state="Done", currentConfig=FIRST)
     test.same(PATH, machine.read(PATH), "version = 1\n")

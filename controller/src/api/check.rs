@@ -335,7 +335,7 @@ fn unmatched(pattern: &str, text: &str) -> Option<&'static str> {
             (matches, "is neither a number nor a percentage up to 100%; write it as 3 or 10%")
         }
         "^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}s)?$" => {
-            (text.is_empty() || seconds(text).is_some(), "is no duration; write it as 2h30m")
+            (text.is_empty() || seconds(text).is_some(), "is not a duration; write it as 2h30m")
         }
         "^([01][0-9]|2[0-3]):[0-5][0-9]$" => {
             let is_time = |(hours, minutes): (&str, &str)| {
@@ -344,7 +344,7 @@ fn unmatched(pattern: &str, text: &str) -> Option<&'static str> {
                 };
                 is_number(hours, 23) && is_number(minutes, 59)
             };
-            (text.split_once(':').is_some_and(is_time), "is no time; write it as 22:00")
+            (text.split_once(':').is_some_and(is_time), "is not a time; write it as 22:00")
         }
         // Of statuses, which are not checked.
         _ => return None,
@@ -386,8 +386,8 @@ fn holds(message: &str, value: &Value) -> Option<bool> {
         "the image must be HOST[:PORT]/NAME:TAG or SERVICE.NAMESPACE.svc:PORT/REPOSITORY/NAME:TAG" => {
             is_pushed_outside(text) || is_pushed_inside(text)
         }
-        "the name must be that of the node" => name_is("/spec/node/name"),
-        "the name must be that of the pool: a pool has one MachineOSConfig" => {
+        "the name must equal the node's name" => name_is("/spec/node/name"),
+        "the name must equal the pool's name: a pool has one MachineOSConfig" => {
             name_is("/spec/machineConfigPool/name")
         }
         "the name must be cluster: there is one" => {

@@ -107,7 +107,7 @@ fn error_names_object_field_cause_and_next_step() {
         [
             "RolloutPolicy worker: spec.allowedFailures: \"101%\" is neither a number nor a percentage up to 100%; write it as 3 or 10%",
             "RolloutPolicy worker: spec.waves[0]: nodes must be at least 1, or 1%",
-            "RolloutPolicy worker: spec.windows[0].start: \"25:00\" is no time; write it as 22:00",
+            "RolloutPolicy worker: spec.windows[0].start: \"25:00\" is not a time; write it as 22:00",
             "RolloutPolicy worker: spec.windows[0]: length must be 1m to 168h",
         ]
     );

@@ -18,7 +18,7 @@ use super::schema::{Named, conditions, config_name, digested_image, generation};
     status = "MachineConfigNodeStatus",
     derive = "Default",
     derive = "PartialEq",
-    validation = Rule::new("self.metadata.name == self.spec.node.name").message("the name must be that of the node"),
+    validation = Rule::new("self.metadata.name == self.spec.node.name").message("the name must equal the node's name"),
     printcolumn(name = "PoolName", type_ = "string", json_path = ".spec.pool.name"),
     printcolumn(name = "DesiredConfig", type_ = "string", json_path = ".spec.configVersion.desired"),
     printcolumn(name = "CurrentConfig", type_ = "string", json_path = ".status.configVersion.current"),

@@ -26,7 +26,7 @@ pub const CONTROLLER_CONFIG: &str = "machine-config-controller";
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct ControllerConfigSpec {
-    /// Certificates that nodes trust besides, PEM
+    /// Additional certificates that nodes trust, PEM
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bytes")]
     pub additional_trust_bundle: Option<String>,
@@ -36,14 +36,14 @@ pub struct ControllerConfigSpec {
     /// Image with the packages of extensions
     #[serde(rename = "baseOSExtensionsContainerImage", skip_serializing_if = "Option::is_none")]
     pub base_os_extensions_container_image: Option<String>,
-    /// Authorities of the cloud, PEM
+    /// CAs of the cloud provider, PEM
     #[serde(rename = "cloudProviderCAData", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bytes")]
     pub cloud_provider_ca_data: Option<String>,
-    /// Authorities of registries
+    /// CAs of registries
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_registry_bundle_data: Option<Vec<RegistryBundle>>,
-    /// Authorities of registries that a person added
+    /// CAs of registries that an administrator added
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_registry_bundle_user_data: Option<Vec<RegistryBundle>>,
     /// Images of the release by name
@@ -53,7 +53,7 @@ pub struct ControllerConfigSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bytes")]
     pub internal_registry_pull_secret: Option<String>,
-    /// Authorities of the API server for kubelets, PEM
+    /// CAs of the API server for kubelets, PEM
     #[serde(rename = "kubeAPIServerServingCAData", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bytes")]
     pub kube_api_server_serving_ca_data: Option<String>,
@@ -99,7 +99,7 @@ impl std::fmt::Debug for ControllerConfigSpec {
     }
 }
 
-/// The authority of a registry.
+/// The CA of a registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub struct RegistryBundle {

@@ -27,7 +27,7 @@ pub struct Drain {
     pub exclude_from_load_balancers: Option<ExcludeFromLoadBalancers>,
 }
 
-/// Action on the pods that are left when a drain has taken too long.
+/// Action on the remaining pods when a drain has taken too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum OnTimeout {
     /// The drain fails: nothing more is evicted, and the node counts as failed.

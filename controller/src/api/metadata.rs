@@ -28,16 +28,16 @@ pub(super) fn faults(object: &Value) -> Vec<(String, String)> {
     let mut add = |field: String, cause: String| found.push((format!("metadata.{field}"), cause));
     for (key, value) in map(metadata, "labels") {
         if !is_qualified(key) {
-            add("labels".to_owned(), format!("{:?} is no key of a label; {KEY}", short(key, MAX_SHOWN)));
+            add("labels".to_owned(), format!("{:?} is not a label key; {KEY}", short(key, MAX_SHOWN)));
         }
         if let Some(value) = value.as_str().filter(|value| !value.is_empty() && !is_name(value)) {
             let (key, value) = (short(key, MAX_SHOWN), short(value, MAX_SHOWN));
-            add("labels".to_owned(), format!("{value:?} of {key:?} is no value of a label; {LABEL_VALUE}"));
+            add("labels".to_owned(), format!("{value:?} of {key:?} is not a label value; {LABEL_VALUE}"));
         }
     }
     let prefix = metadata.get("generateName").and_then(Value::as_str).unwrap_or_default();
     if !prefix.is_empty() && !is_dns_subdomain(&format!("{prefix}a")) {
-        let cause = format!("{:?} is no beginning of a name; remove it", short(prefix, MAX_SHOWN));
+        let cause = format!("{:?} is not a name prefix; remove it", short(prefix, MAX_SHOWN));
         add("generateName".to_owned(), cause);
     }
     let mut bytes = 0;
@@ -45,7 +45,7 @@ pub(super) fn faults(object: &Value) -> Vec<(String, String)> {
         // Their keys may have capitals in the domain.
         if !is_qualified(&key.to_lowercase()) {
             let key = short(key, MAX_SHOWN);
-            add("annotations".to_owned(), format!("{key:?} is no key of an annotation; {KEY}"));
+            add("annotations".to_owned(), format!("{key:?} is not an annotation key; {KEY}"));
         }
         bytes += key.len() + value.as_str().map_or(0, str::len);
     }
@@ -61,7 +61,7 @@ pub(super) fn faults(object: &Value) -> Vec<(String, String)> {
 fn finalizers(metadata: &Map<String, Value>, add: &mut impl FnMut(String, String)) {
     let names: BTreeSet<&str> = list(metadata, "finalizers").filter_map(Value::as_str).collect();
     for name in names.iter().filter(|name| !is_qualified(name)) {
-        add("finalizers".to_owned(), format!("{:?} is no name of one; {KEY}", short(name, MAX_SHOWN)));
+        add("finalizers".to_owned(), format!("{:?} is not a finalizer name; {KEY}", short(name, MAX_SHOWN)));
     }
     if names.contains("orphan") && names.contains("foregroundDeletion") {
         let cause = "orphan and foregroundDeletion exclude each other; remove one of them";

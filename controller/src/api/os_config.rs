@@ -18,7 +18,7 @@ use super::schema::{Named, ObjectReference, conditions, digested_image, generati
     derive = "Default",
     derive = "PartialEq",
     validation = Rule::new("self.metadata.name == self.spec.machineConfigPool.name").message(
-        "the name must be that of the pool: a pool has one MachineOSConfig"
+        "the name must equal the pool's name: a pool has one MachineOSConfig"
     ),
     printcolumn(name = "Image", type_ = "string", json_path = ".status.currentImagePullSpec"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")

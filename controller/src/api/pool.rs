@@ -132,7 +132,7 @@ pub struct MachineConfigPoolStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "synchronizers")]
     pub pool_synchronizers_status: Option<Vec<PoolSynchronizer>>,
-    /// Cost of the rest of the rollout; the operator's own definition does not have it
+    /// Cost for the remaining nodes; the operator's own CRD lacks it
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PoolPlan>,
 }
@@ -192,7 +192,7 @@ pub struct ServicePlan {
     pub unit: Option<String>,
     /// On how many nodes
     pub nodes: i32,
-    /// Paths and units whose change asks for it, at most 8
+    /// Paths and units whose change requires it, at most 8
     pub because: Vec<String>,
 }
 
@@ -205,13 +205,13 @@ pub struct Condition {
     pub type_: String,
     /// `True`, `False` or `Unknown`
     pub status: String,
-    /// When the status became this
+    /// Time of the last change of the status
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<String>,
     /// CamelCase reason
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// A sentence for people
+    /// Human-readable message
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

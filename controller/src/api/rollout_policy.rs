@@ -122,7 +122,7 @@ pub struct Prefetch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "number_or_percent")]
     pub concurrency: Option<IntOrString>,
-    /// A node is not waited for any longer than this; default 1h
+    /// Longest wait for a node; default 1h
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub timeout: Option<String>,
@@ -234,7 +234,7 @@ pub struct SoakStatus {
     /// Seconds that the controller has watched it
     #[serde(default)]
     pub seconds: i64,
-    /// When it looked last
+    /// Time of its last observation
     #[serde(default, rename = "seen")]
     pub observed_at: String,
 }

@@ -54,7 +54,7 @@ pub enum OutputError {
         /// The path.
         path: PathBuf,
     },
-    /// Not to be: an object is text.
+    /// Unreachable: an object is text.
     #[error("an object can't be written as YAML: {0}")]
     Yaml(String),
 }

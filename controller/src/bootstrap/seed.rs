@@ -37,7 +37,9 @@ pub enum SeedError {
         known: String,
     },
     /// The API server would refuse it.
-    #[error("MachineOSConfig {object}: metadata.name is not that of its pool, {pool}; name it {pool}")]
+    #[error(
+        "MachineOSConfig {object}: metadata.name differs from the name of its pool, {pool}; name it {pool}"
+    )]
     Name {
         /// The object.
         object: String,

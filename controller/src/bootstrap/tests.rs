@@ -300,7 +300,7 @@ mod disk {
             fs::write(place.path().join(file), object("machine-config-controller").to_string()).unwrap();
         }
         let refused = Manifests::read(place.path()).unwrap_err().to_string();
-        assert!(refused.contains("ControllerConfig machine-config-controller is there already"), "{refused}");
+        assert!(refused.contains("ControllerConfig machine-config-controller exists already"), "{refused}");
     }
 
     #[test]

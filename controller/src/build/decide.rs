@@ -294,7 +294,7 @@ impl Case<'_> {
                 return status(state, "Ready", "Build Ready".to_owned(), Some(image.clone()));
             }
             let job = job_name(&self.desired.name);
-            let message = format!("Job {job} ended well, but its pod left no digest: look at the pod's log");
+            let message = format!("Job {job} ended well, but its pod left no digest: check the pod's log");
             return status(State::Failed, "Failed", message, None);
         }
         let message = outcome.failure.clone().or_else(|| job.failure.clone());

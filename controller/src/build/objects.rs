@@ -234,7 +234,7 @@ pub enum ObjectsError {
         /// Their bytes.
         bytes: usize,
     },
-    /// Not to be: the Job's form is fixed.
+    /// Unreachable: the Job's form is fixed.
     #[error("the Job can't be made: {0}")]
     Json(#[from] serde_json::Error),
 }

@@ -211,7 +211,7 @@ fn text(rendered: &HostSpec, path: &str) -> Result<String, String> {
     let file = rendered.files.iter().find(|(name, _)| name.as_str() == path).map(|(_, file)| file);
     let bytes = file.map(|file| file.contents.bytes().to_vec()).unwrap_or_default();
     String::from_utf8(bytes).map_err(|_| {
-        format!("{}: {path} is no text in UTF-8, and a build needs it; correct it", rendered.name.as_str())
+        format!("{}: {path} is not UTF-8 text, and a build needs it; correct it", rendered.name.as_str())
     })
 }
 

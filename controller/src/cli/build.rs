@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     /// Your Containerfile; the last stage begins with FROM configs
     #[arg(long, value_name = "FILE")]
     containerfile: Option<PathBuf>,
-    /// Where the image is pushed, by tag
+    /// Image to push, with a tag
     #[arg(long, value_name = "IMAGE", required_unless_present = "print")]
     push: Option<String>,
     /// Pool, for the image's label
@@ -50,7 +50,7 @@ pub(super) struct Arguments {
     /// Program that applies the config in the image
     #[arg(long, value_enum, default_value_t = By::Agent)]
     apply: By,
-    /// Certificates that the image trusts in addition, PEM
+    /// Additional trusted certificates of the image, PEM
     #[arg(long, value_name = "FILE")]
     trust_bundle: Option<PathBuf>,
     /// Secret for RUN --mount=type=secret, not in the image: id=NAME,src=FILE
@@ -119,9 +119,9 @@ enum By {
 /// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
-    /// For people
+    /// Human-readable
     Text,
-    /// For programs
+    /// Machine-readable
     Json,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Left {
 /// Treatment of fields that nobody knows.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct Unknown {
-    /// Let fields pass that nobody knows: they are named, and not applied
+    /// Accept unknown fields: report them, and do not apply them
     #[arg(long)]
     allow_unknown_fields: bool,
 }

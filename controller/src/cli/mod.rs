@@ -43,7 +43,7 @@ use output::{VerbOutput, print, yaml};
     about,
     max_term_width = 100,
     disable_help_subcommand = true,
-    after_help = "Exit codes, as of machine-config-agent: 0 done, 2 usage, 3 config refused, 4 failed or a document is invalid."
+    after_help = "Exit status, as for machine-config-agent: 0 done, 2 usage, 3 config refused, 4 failed or a document is invalid."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -52,7 +52,7 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Print the definitions of the kinds, for `kubectl apply`
+    /// Print the CRDs, for `kubectl apply`
     Crds,
     /// Render the pools of a directory of manifests
     Render(render::Arguments),

@@ -22,7 +22,7 @@ const REFUSED: u8 = 3;
 #[command(
     after_help = "Example:\n  machine-config-controller plan --manifests cluster/ --pool worker -f new.yaml\n  \
     machine-config-controller plan --kubeconfig ~/.kube/config --pool worker -f new.yaml\n\n\
-    Without --manifests the objects are those of the cluster; nothing is written there. The user needs list of pools and\n\
+    Without --manifests, plan reads the objects of the cluster, and writes nothing there. The user needs list of pools and\n\
     MachineConfigs, and get of ControllerConfigs and MachineConfigurations. The disruption policy is the\n\
     MachineConfiguration object, else the default one."
 )]
@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     /// Directory with MachineConfigs, pools, the ControllerConfig and the disruption policy
     #[arg(long, value_name = "DIR", conflicts_with = "kubeconfig")]
     manifests: Option<PathBuf>,
-    /// Access to the API server [default: that of $KUBECONFIG, else the pod's own]
+    /// Access to the API server [default: $KUBECONFIG, else the pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// OS image of pools whose MachineConfigs name none, in place of the ControllerConfig's
@@ -52,9 +52,9 @@ pub(super) struct Arguments {
 /// Output format.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(super) enum Output {
-    /// For people
+    /// Human-readable
     Text,
-    /// For programs
+    /// Machine-readable
     Json,
 }
 

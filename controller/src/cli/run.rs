@@ -26,10 +26,10 @@ pub(super) struct Arguments {
         default_value = "render,node,drain,opt-in,build"
     )]
     controllers: Vec<Controller>,
-    /// Run although the Machine Config Operator is at work: one controller, which takes over that part of it
+    /// Run one controller although the Machine Config Operator is at work; it takes over that part of the operator
     #[arg(long)]
     beside_mco: bool,
-    /// Access to the API server [default: the pod's own, else that of $KUBECONFIG]
+    /// Access to the API server [default: the pod's service account, else $KUBECONFIG]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Namespace of the Lease
@@ -63,7 +63,7 @@ pub(super) struct Arguments {
     #[cfg(debug_assertions)]
     #[arg(long, value_name = "COUNT", hide = true)]
     abort_at_write: Option<u64>,
-    /// Form of log lines
+    /// Log format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     log_format: Format,
 }

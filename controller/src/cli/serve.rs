@@ -57,7 +57,7 @@ pub(super) struct Arguments {
     /// Serve nodes that get the kubeconfig of their first contact elsewhere
     #[arg(long, conflicts_with_all = ["bootstrap_kubeconfig", "bootstrap_token_dir"])]
     without_first_contact: bool,
-    /// Form of log lines
+    /// Log format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     log_format: Format,
 }

@@ -17,9 +17,9 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  machine-config-controller status --watch\n\n\
     Read-only. The user needs list and watch of pools, nodes, MachineConfigNodes, RolloutPolicies,\n\
-    MachineOSConfigs, MachineOSBuilds and the definitions of kinds.")]
+    MachineOSConfigs, MachineOSBuilds and CRDs.")]
 pub(super) struct Arguments {
-    /// Draw it again at each change
+    /// Redraw the screen at each change
     #[arg(long, short)]
     watch: bool,
     /// Output format; json is one object, with --watch one a line
@@ -28,7 +28,7 @@ pub(super) struct Arguments {
     /// Maximum nodes to list
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=5000))]
     nodes: u16,
-    /// Access to the API server [default: that of $KUBECONFIG, else the pod's own]
+    /// Access to the API server [default: $KUBECONFIG, else the pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 }

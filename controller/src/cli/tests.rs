@@ -105,7 +105,7 @@ fn errors_name_file_and_no_content() {
     write(directory.path(), "01-twice.yaml", &machine_config("00-base", "{}"));
     let error = run(&["render", "--manifests", path]).unwrap_err().to_string();
     assert!(
-        error.ends_with("01-twice.yaml: MachineConfig 00-base is there already; keep one of the two"),
+        error.ends_with("01-twice.yaml: MachineConfig 00-base exists already; keep one of the two"),
         "{error}"
     );
     write(directory.path(), "01-twice.yaml", &machine_config("01-bad", "{kernelArguments: geheim}"));
@@ -146,7 +146,7 @@ fn digest_of_other_contents_is_named_by_validate_and_render() {
     write(directory.path(), "60-stale.yaml", &machine_config("60-stale", &spec));
     for verb in ["validate", "render"] {
         let text = run(&[verb, "--manifests", path]).unwrap().text;
-        let remark = "not applied: storage.files \"/etc/b\" contents.verification.hash: it is not that of the contents";
+        let remark = "not applied: storage.files \"/etc/b\" contents.verification.hash: it does not match the contents";
         assert!(text.contains(remark) && !text.contains(&hash), "{verb}: {text}");
     }
     let field = "storage.files \"/etc/b\" contents.verification.hash";
@@ -275,7 +275,7 @@ fn validate_names_all_faults_of_directory() {
         "8 errors:\n",
         "os.yaml: MachineOSConfig worker: spec.renderedImagePushSecret.name: the name must be a lowercase RFC 1123 subdomain",
         "policy.yaml: RolloutPolicy worker: spec.allowedFailures: \"101%\" is neither",
-        "policy.yaml: RolloutPolicy worker: spec.windows[0].start: \"25:00\" is no time",
+        "policy.yaml: RolloutPolicy worker: spec.windows[0].start: \"25:00\" is not a time",
         "policy.yaml: RolloutPolicy worker: spec.windows[0]: length must be 1m to 168h",
         "pool.yaml: MachineConfigPool worker: spec.maxUnavailable: \"abc\" is neither a number nor a percentage",
         "MachineOSConfig worker: metadata.annotations[machineconfiguration.openshift.io/pre-built-image] is missing",
@@ -334,7 +334,7 @@ fn plan_reads_directory_or_cluster() {
         "machineconfigpools.machineconfiguration.openshift.io (list) of https://127.0.0.1:1",
         "can't be read: ",
         "refused",
-        "see whether the API server answers",
+        "check whether the API server answers",
     ] {
         assert!(error.contains(part), "{part}: {error}");
     }
@@ -394,7 +394,7 @@ fn pages_and_completions_know_every_verb() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), verbs.len() + 1);
     // The help has the codes of the page, and none that is not among the agent's.
     let help = Cli::command().render_help().to_string();
-    let (_, codes) = help.split_once("Exit codes").unwrap();
+    let (_, codes) = help.split_once("Exit status").unwrap();
     let told: Vec<&str> =
         codes.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty()).collect();
     assert_eq!(told, ["0", "2", "3", "4"]);

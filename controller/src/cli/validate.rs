@@ -36,7 +36,7 @@ pub(super) struct Validated<'a> {
     pools: Vec<ValidPool<'a>>,
     /// Objects that have no effect.
     notes: &'a [String],
-    /// Fields that no node applies, and digests that are dropped since they are not those of the contents.
+    /// Fields that no node applies, and digests that are dropped because they do not match the contents.
     not_applied: Vec<PoolRemark<'a>>,
 }
 

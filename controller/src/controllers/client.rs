@@ -51,7 +51,7 @@ impl Fence {
         self.until.store(millis, Ordering::Relaxed);
     }
 
-    /// Has the process abort before a write, counted from one. For tests: it dies as by a power cut.
+    /// Test hook: aborts the process before the Nth write, as a power cut would.
     #[cfg(debug_assertions)]
     pub(super) fn abort_at(&self, write: u64) {
         self.abort_at.store(write, Ordering::Relaxed);

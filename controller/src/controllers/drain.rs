@@ -43,13 +43,13 @@ use crate::watches;
 use crate::watches::Answers;
 use budgets::SharedBudgets;
 
-/// So many drains at once: a pool's maxUnavailable is less, or its nodes are few.
+/// Maximum concurrent drains: a pool's maxUnavailable is less, or its nodes are few.
 const MAX_DRAINS: usize = 500;
 
-/// So many nodes at once that only take pods again.
+/// Maximum concurrent uncordons.
 const MAX_UNCORDONS: usize = 50;
 
-/// So many evictions of one node at once.
+/// Maximum concurrent evictions per node.
 const MAX_EVICTIONS: usize = 8;
 
 /// Time for each part of the list of a node's pods.
@@ -664,7 +664,7 @@ impl NodeTask {
         if let Some(watch) = &mut self.events {
             watch.answers.failed();
         }
-        // Not each try, and not for each node where more is down.
+        // Log neither each try nor each node if more is down.
         let is_told = failure.is_refusal() || self.context.cache.lock().failing.is_empty();
         if is_told && self.reported.unwatched.as_ref() != Some(&failure.cause) {
             let (node, cause) = (&self.name, &failure.cause);
@@ -711,7 +711,7 @@ impl NodeTask {
             Event::InitDone => {
                 self.unlisted = None;
                 if self.reported.unlisted.take().is_some() {
-                    info!("Listed the pods of node {}; its drain goes on", self.name);
+                    info!("Listed the pods of node {}; its drain continues", self.name);
                 }
                 if !self.is_unwatched {
                     self.tell_unread(None);

@@ -72,7 +72,7 @@ pub enum RunError {
         /// The last failure, with the next step.
         cause: String,
     },
-    /// Not to be: a controller has no end.
+    /// Unreachable: a controller has no end.
     #[error("a controller task exited unexpectedly; start again")]
     Ended,
 }

@@ -106,7 +106,7 @@ const MAX_WAIT: Duration = Duration::from_millis(200);
 /// Places of Events that are written now.
 static OPEN: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_OPEN)));
 
-/// Writes an Event, beside what the caller does next. What goes wrong with it stops nothing.
+/// Emits an Event, best effort, while the caller continues.
 pub(super) async fn emit(client: &Client, about: &About, severity: Severity, reason: &str, message: &str) {
     let Ok(Ok(place)) = timeout(MAX_WAIT, Arc::clone(&OPEN).acquire_owned()).await else {
         unanswered(Write::Event);

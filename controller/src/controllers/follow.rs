@@ -139,7 +139,7 @@ impl WatchState {
             self.logged = None;
         }
         (self.is_failing, self.answered) = (true, None);
-        // Not each try. What passes by itself is told for all kinds together.
+        // Log once per outage; outages that pass are logged for all kinds together.
         let is_told = self.logged.as_ref().is_some_and(|logged| is_same(logged, &failure.cause));
         if failure.is_refusal() && !is_told {
             warn!("{}", failure_text(self.kind, Some(&failure)));
@@ -239,7 +239,7 @@ pub(super) async fn all(client: Client, cache: Cache, builds_in: Option<String>)
             follow(Api::<OpenShiftBuild>::namespaced(client, &namespace), cache).await;
         });
     }
-    // None of them ends.
+    // Each of them runs until it is aborted.
     while tasks.join_next().await.is_some() {}
 }
 

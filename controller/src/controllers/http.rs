@@ -24,10 +24,10 @@ use super::error::RunError;
 use super::metrics::Metrics;
 use crate::serve::connections::{Connections, Limits};
 
-/// So many connections at once.
+/// Maximum open connections.
 const MAX_CONNECTIONS: usize = 32;
 
-/// So many of them from one address.
+/// Maximum open connections per address.
 const MAX_PER_CLIENT: usize = 8;
 
 /// Timeout of a request's headers.

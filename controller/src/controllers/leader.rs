@@ -224,7 +224,7 @@ impl Leader {
             403 => format!(
                 "grant the controller's account the verbs create and update of leases.coordination.k8s.io in namespace {namespace}"
             ),
-            _ => "see what refuses it, such as a webhook or a quota".to_owned(),
+            _ => "check what refuses it, such as a webhook or a quota".to_owned(),
         };
         let what = match (creates, is_leader) {
             (true, _) => "created",
@@ -245,7 +245,7 @@ impl Leader {
         } else {
             format!("Lease {namespace}/{name} can't be {what}: {error}")
         };
-        // Not each try.
+        // Do not log each try.
         if !self.unwritten.as_ref().is_some_and(|known| is_same(known, &text)) {
             warn!("{text}");
             self.unwritten = Some(text.clone());

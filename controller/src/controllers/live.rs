@@ -27,7 +27,7 @@ const PAGE: u32 = 50;
 const MAX_OBJECTS: usize = 10_000;
 
 /// Next step where there is no answer.
-const NO_ANSWER: &str = "see whether the API server answers `kubectl get --raw /readyz`, and name another kubeconfig with --kubeconfig if it is not this one";
+const NO_ANSWER: &str = "check whether the API server answers `kubectl get --raw /readyz`, and name another kubeconfig with --kubeconfig if it is not this one";
 
 /// Reads pools, MachineConfigs, the `ControllerConfig` and the disruption policy.
 pub fn live_manifests(kubeconfig: Option<&Path>) -> Result<Manifests, RunError> {
@@ -97,11 +97,7 @@ impl Reader {
             }
             if found.len() > MAX_OBJECTS {
                 let cause = format!("there are more than {MAX_OBJECTS}");
-                return Err(RunError::Unread {
-                    what: resource,
-                    cause,
-                    next: "delete those that nothing uses",
-                });
+                return Err(RunError::Unread { what: resource, cause, next: "delete unused ones" });
             }
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),
@@ -133,7 +129,7 @@ impl Reader {
             401 => {
                 (format!("{resource} ({verb})"), "log in again, or name another kubeconfig with --kubeconfig")
             }
-            403 => (format!("{resource} ({verb})"), "name a user with --kubeconfig who may do that"),
+            403 => (format!("{resource} ({verb})"), "name a user with --kubeconfig that may do that"),
             404 => {
                 let next = "name a cluster that has this kind, or print its definition with `machine-config-controller crds`";
                 (format!("{resource} ({verb})"), next)

@@ -9,9 +9,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 /// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For people
+    /// Human-readable
     Text,
-    /// For programs
+    /// Machine-readable
     Json,
 }
 

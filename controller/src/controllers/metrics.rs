@@ -116,7 +116,7 @@ impl Metrics {
         let mut text = String::new();
         match encode(&mut text, &self.registry) {
             Ok(()) => text,
-            // Not to be: a String takes everything.
+            // Unreachable: a String takes everything.
             Err(_) => String::new(),
         }
     }

@@ -107,7 +107,7 @@ pub enum Controller {
     Render,
     /// Give nodes their pool's target, a few at a time
     Node,
-    /// Drain nodes whose agents ask for it, and uncordon them
+    /// Drain nodes whose agents request it, and uncordon them
     Drain,
     /// Bring pools with the label layering-enabled into image mode
     OptIn,
@@ -302,7 +302,7 @@ async fn once_leading(
             }
         };
     }
-    // None of them ends; one that does takes the process with it.
+    // A task that exits ends the process.
     tokio::select! {
         ended = tasks.join_next() => drop(ended),
         () = until_lost => {}

@@ -81,7 +81,7 @@ fn untouched(snapshot: &Snapshot) -> Vec<(About, String)> {
     let named = |pool: &MachineConfigPool| {
         let name = pool.metadata.name.clone().unwrap_or_default();
         let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());
-        (about, format!("Pool {name} can't be brought into image mode"))
+        (about, format!("Pool {name} can't enter image mode"))
     };
     snapshot.readable_pools().filter(|pool| opt_in::is_enabled(pool)).map(named).collect()
 }
@@ -187,7 +187,7 @@ impl Controller {
         let about = self.about(pool)?;
         self.metrics.wrote("opt-in", "failed");
         let failed = self.tries.failed(pool, input, error);
-        let text = format!("Pool {pool} can't be brought into image mode: {error}");
+        let text = format!("Pool {pool} can't enter image mode: {error}");
         if failed.is_logged {
             warn!("{text}");
         }
@@ -297,7 +297,7 @@ impl Controller {
             if let Some(refused) = refused {
                 warn!("Pool {name} is refused: {refused}");
                 let about = About::pool(&name, uid.as_deref().unwrap_or_default());
-                let text = format!("Pool {name} can't be brought into image mode: {refused}");
+                let text = format!("Pool {name} can't enter image mode: {refused}");
                 emit(&self.client, &about, Severity::Warning, "OptInRefused", &text).await;
             }
         }

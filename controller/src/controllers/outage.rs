@@ -125,7 +125,7 @@ impl Outage {
             return Some(if failing.is_empty() && are_watched {
                 Line::Over(format!("{text}; all is watched again"))
             } else {
-                Line::Down(format!("{text}; the controller retries by itself"))
+                Line::Down(format!("{text}; the controller retries automatically"))
             });
         }
         if failing.is_empty() {
@@ -148,7 +148,7 @@ impl Outage {
         if new.is_empty() || further > MAX_CAUSES {
             return None;
         }
-        Some(Line::Down(format!("{}; the controller retries by itself", text(&new))))
+        Some(Line::Down(format!("{}; the controller retries automatically", text(&new))))
     }
 }
 
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(outages.observe(&one, &NONE, at(10)), None);
         assert_eq!((outages.observe(&both, &NONE, at(10)), outages.due()), (None, Some(at(11))));
         let text =
-            "machineconfigpools, nodes can't be read: connection reset; the controller retries by itself";
+            "machineconfigpools, nodes can't be read: connection reset; the controller retries automatically";
         assert_eq!(outages.observe(&both, &NONE, at(11)), Some(Line::Down(text.to_owned())));
         // Other words for the same thing, and a watch that breaks later.
         let later = down(&[Kind::Pools, Kind::Nodes, Kind::Lease], "connection refused");
@@ -285,7 +285,7 @@ mod tests {
         );
         let both = down(&[Kind::Pools, Kind::Nodes], "no route to 10.0.0.1:6443 after 40 s");
         let text =
-            "nodes can't be read: no route to 10.0.0.1:6443 after 40 s; the controller retries by itself";
+            "nodes can't be read: no route to 10.0.0.1:6443 after 40 s; the controller retries automatically";
         assert_eq!(outages.observe(&both, &NONE, at(40)), Some(Line::Down(text.to_owned())));
         assert_eq!(outages.observe(&both, &NONE, at(41)), None);
     }
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(outages.observe(&reset, &NONE, at(0)), None);
         assert!(outages.observe(&reset, &NONE, at(1)).is_some());
         assert_eq!((outages.observe(&expired, &NONE, at(2)), outages.due()), (None, Some(at(10))));
-        let text = "nodes can't be read: certificate expired; the controller retries by itself";
+        let text = "nodes can't be read: certificate expired; the controller retries automatically";
         assert_eq!(outages.observe(&expired, &NONE, at(10)), Some(Line::Down(text.to_owned())));
         assert_eq!(outages.observe(&expired, &NONE, at(11)), None);
         assert_eq!(outages.observe(&reset, &NONE, at(12)), None);

@@ -37,7 +37,7 @@ use crate::watches;
 /// Changes of this time are counted together.
 const COALESCE: Duration = Duration::from_secs(1);
 
-/// So many nodes and pools are written to at once.
+/// Maximum concurrent writes of nodes and pools.
 const MAX_AT_ONCE: usize = 16;
 
 /// Reason of the Events of nodes and pools that are not written to.
@@ -280,7 +280,7 @@ impl Controller {
                 None
             }
             Err(error) => {
-                let what = format!("Node {} is not told of its pinned images", node.name);
+                let what = format!("Node {} did not get its pinned images", node.name);
                 self.failed(&told, &text, &about, &what, &error).await
             }
         }

@@ -313,7 +313,7 @@ impl Controller {
             Err(error) => {
                 let read = configs.get(rendered.name());
                 match judge(Write::RenderedConfig, error, &Expected::Absent, read).await {
-                    // Made before, and the watch is behind.
+                    // Already exists; our cache is stale.
                     Ok(Conflict::Changed(_)) => self.restore(object).await,
                     // Absent is what it was decided by.
                     Ok(Conflict::Gone) => Ok(()),
@@ -355,9 +355,7 @@ impl Controller {
             let error = judged(Write::RenderedConfig, error, &expected, configs.get(&name)).await;
             return Err(error.about(&format!("MachineConfig {name}")));
         }
-        warn!(
-            "MachineConfig {name} was edited; it holds again what its name says. Edit the MachineConfigs it is rendered from"
-        );
+        warn!("MachineConfig {name} was edited and is restored. Edit the MachineConfigs it is rendered from");
         self.metrics.wrote("render", "restored");
         self.contested.wrote(&self.client, &field, "").await;
         Ok(())

@@ -66,7 +66,7 @@ async fn follow_shown(client: Client, cache: Cache) {
     tasks.spawn(follow(Api::<MachineOsConfig>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<MachineOsBuild>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<Lenient<MachineConfigNode>>::all(client), cache));
-    // None of them ends.
+    // Each of them runs until it is aborted.
     while tasks.join_next().await.is_some() {}
 }
 
@@ -120,15 +120,15 @@ fn late(snapshot: &Snapshot) -> RunError {
     let missing: Vec<&str> =
         NEEDED.iter().filter(|kind| !snapshot.knows(**kind)).map(|kind| kind.resource()).collect();
     let seconds = READ_TIMEOUT.as_secs();
-    let next = "see whether the API server answers `kubectl get --raw /readyz`";
+    let next = "check whether the API server answers `kubectl get --raw /readyz`";
     RunError::Unread { what: missing.join(", "), cause: format!("no answer within {seconds} s"), next }
 }
 
 fn unread(kind: Kind, code: u16, cause: &str) -> RunError {
     let next = match code {
         401 => "log in again, or name another kubeconfig with --kubeconfig",
-        403 => "name a user with --kubeconfig who may list and watch them",
-        _ => "see whether the API server answers `kubectl get --raw /readyz`",
+        403 => "name a user with --kubeconfig that may list and watch them",
+        _ => "check whether the API server answers `kubectl get --raw /readyz`",
     };
     RunError::Unread { what: kind.resource().to_owned(), cause: cause.to_owned(), next }
 }

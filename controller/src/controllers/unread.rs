@@ -196,7 +196,7 @@ pub(super) fn failure_text_of(resource: &str, failure: Option<&Failure>) -> Stri
         Some(Failure { code: 429, cause, retry_after }) => {
             let seconds = retry_after.map_or(1, |named| named.as_secs());
             format!(
-                "{resource} can't be read yet: {cause}; the API server is busy or has just started, and is asked again after the {seconds} s \
+                "{resource} can't be read yet: {cause}; the API server is busy or has just started; the controller retries after the {seconds} s \
                  that it named"
             )
         }

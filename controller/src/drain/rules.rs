@@ -81,7 +81,7 @@ fn optional(text: Option<&str>, field: &str, is_positive: bool) -> Result<Option
     let shown: String = text.chars().take(32).collect();
     let read = duration(text).and_then(|read| Duration::try_from(read).ok());
     match read {
-        None => Err(format!("spec.drain.{field}: {shown:?} is no duration; write it as 2h30m")),
+        None => Err(format!("spec.drain.{field}: {shown:?} is not a duration; write it as 2h30m")),
         Some(Duration::ZERO) if is_positive => {
             Err(format!("spec.drain.{field}: it is zero; write it as 2h30m, or remove the field"))
         }

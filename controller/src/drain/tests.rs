@@ -370,7 +370,7 @@ fn rules_that_cannot_work_are_refused() {
             json!({ "timeout": "0s" }),
             "spec.drain.timeout: it is zero; write it as 2h30m, or remove the field",
         ),
-        (json!({ "timeout": "soon" }), "spec.drain.timeout: \"soon\" is no duration; write it as 2h30m"),
+        (json!({ "timeout": "soon" }), "spec.drain.timeout: \"soon\" is not a duration; write it as 2h30m"),
         (
             json!({ "onTimeout": "DeletePods" }),
             "spec.drain.onTimeout: there is no timeout; set spec.drain.timeout, or remove the field",

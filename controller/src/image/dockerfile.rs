@@ -144,7 +144,7 @@ fn instruction(line: usize, whole: &str, unfinished: bool) -> Result<Instruction
         }
         "ADD" | "COPY" if list(arguments).map_or(count, |list| list.len()) < 2 => {
             return Err(wrong(format!(
-                "{keyword} needs at least two arguments; write the source and where it goes"
+                "{keyword} needs at least two arguments; write the source and the destination"
             )));
         }
         "FROM" => {

@@ -29,7 +29,7 @@ pub enum ImageError {
     /// A part of the config that has no text.
     #[error("the config can't be written: {0}")]
     Json(#[from] serde_json::Error),
-    /// Not to be: the archive is in memory.
+    /// Unreachable: the archive is in memory.
     #[error("the config can't be compressed: {0}; report this with the MachineConfig")]
     Archive(#[from] std::io::Error),
 }

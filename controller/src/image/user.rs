@@ -86,9 +86,10 @@ fn check_ends(instructions: &[Instruction]) -> Result<(), ImageError> {
             format!("{} stands before the first FROM; begin with `FROM {CONFIGS} AS final`", first.keyword),
         )),
         Some(_) | None => match instructions.last().filter(|last| last.unfinished) {
-            Some(last) => {
-                Err(at(last.line, "the last instruction goes on (`\\`) and nothing follows; end it"))
-            }
+            Some(last) => Err(at(
+                last.line,
+                "the last instruction ends with `\\`, and no line follows; remove the `\\`",
+            )),
             None => Ok(()),
         },
     }
@@ -99,7 +100,7 @@ fn check_names(stages: &[Stage<'_>]) -> Result<(), ImageError> {
     let taken = |name: &str| ours.into_iter().find(|own| name.eq_ignore_ascii_case(own));
     match stages.iter().find_map(|stage| Some((stage, stage.name.and_then(taken)?))) {
         Some((stage, own)) => {
-            Err(at(stage.line, format!("a stage named {own} is there already; choose another name")))
+            Err(at(stage.line, format!("a stage named {own} exists already; choose another name")))
         }
         None => Ok(()),
     }
@@ -110,7 +111,7 @@ fn check_sources(instructions: &[Instruction]) -> Result<(), ImageError> {
     for instruction in instructions {
         for from in sources(&instruction.flags) {
             if from.eq_ignore_ascii_case(FILES) {
-                let cause = format!("from={from} is reserved; take from a stage of your own");
+                let cause = format!("from={from} is reserved; take from your own stage");
                 return Err(at(instruction.line, cause));
             }
             if !from.is_empty() && from.chars().all(|c| c.is_ascii_digit()) {

@@ -82,7 +82,7 @@ fn state(layering: &Layering, refused: Option<&str>, old: &[Condition]) -> (&'st
             ("BuildSuccess", format!("Build {build} has succeeded"))
         }
         BuildState::Failed | BuildState::Interrupted => {
-            ("BuildFailed", why.unwrap_or_else(|| format!("Build {build} has failed; its status says why")))
+            ("BuildFailed", why.unwrap_or_else(|| format!("Build {build} has failed; its status shows why")))
         }
     }
 }

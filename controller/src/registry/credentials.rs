@@ -75,7 +75,7 @@ impl Credentials {
         if bytes.len() > MAX_BYTES {
             return Err(wrong("they are larger than 1 MiB"));
         }
-        let mut text: Value = serde_json::from_slice(bytes).map_err(|_| wrong("they are no JSON"))?;
+        let mut text: Value = serde_json::from_slice(bytes).map_err(|_| wrong("they are not JSON"))?;
         // The older form is the inner part alone.
         let entries = match text.get_mut("auths") {
             Some(entries) => entries.take(),

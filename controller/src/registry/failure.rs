@@ -42,7 +42,7 @@ pub(super) enum Failure {
         had_account: bool,
     },
     /// 429.
-    #[error("registry {registry} has too many requests (429){}; it is asked again later", wait(.after.as_ref()))]
+    #[error("registry {registry} has too many requests (429){}; the controller retries later", wait(.after.as_ref()))]
     TooManyRequests {
         /// Which.
         registry: String,
@@ -50,7 +50,7 @@ pub(super) enum Failure {
         after: Option<Duration>,
     },
     /// 5xx.
-    #[error("registry {registry} fails ({status}); look at its log, it is asked again later")]
+    #[error("registry {registry} fails ({status}); check its log; the controller retries later")]
     Server {
         /// Which.
         registry: String,
@@ -60,13 +60,13 @@ pub(super) enum Failure {
         after: Option<Duration>,
     },
     /// It deletes nothing.
-    #[error("registry {registry} deletes no images (405); allow it there, or delete them by hand")]
+    #[error("registry {registry} deletes no images (405); enable deletion there, or delete them manually")]
     DeletionOff {
         /// Which.
         registry: String,
     },
     /// Another status.
-    #[error("registry {registry} answers {status}; look at its log")]
+    #[error("registry {registry} answers {status}; check its log")]
     Unexpected {
         /// Which.
         registry: String,
@@ -93,7 +93,7 @@ pub(super) enum Failure {
         registry: String,
     },
     /// An answer that can't be used.
-    #[error("registry {registry}: unexpected response: {what}; look at its log")]
+    #[error("registry {registry}: unexpected response: {what}; check its log")]
     Answer {
         /// Which.
         registry: String,
@@ -101,7 +101,7 @@ pub(super) enum Failure {
         what: &'static str,
     },
     /// No connection, no TLS, or it broke.
-    #[error("registry {registry} can't be reached: {cause}; it is asked again later")]
+    #[error("registry {registry} can't be reached: {cause}; the controller retries later")]
     Unreachable {
         /// Which.
         registry: String,
@@ -109,7 +109,7 @@ pub(super) enum Failure {
         cause: String,
     },
     /// It takes too long.
-    #[error("registry {registry} has not answered within {} s; it is asked again later", TIMEOUT.as_secs())]
+    #[error("registry {registry} has not answered within {} s; the controller retries later", TIMEOUT.as_secs())]
     Timeout {
         /// Which.
         registry: String,

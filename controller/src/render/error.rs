@@ -73,7 +73,7 @@ pub enum RenderError {
     /// A field that no node could read.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// Not to be: an object is text.
+    /// Unreachable: an object is text.
     #[error("an object can't be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }

@@ -97,7 +97,7 @@ fn stop(input: &RolloutInput<'_>, census: &Tally<'_>) -> Option<(Phase, String)>
                 format!("MachineOSConfig {machine_os_config} has no build for it yet")
             }
             Layering::Build { machine_os_build, state: BuildState::Failed | BuildState::Interrupted } => {
-                format!("MachineOSBuild {machine_os_build} failed; look at its conditions")
+                format!("MachineOSBuild {machine_os_build} failed; check its conditions")
             }
             Layering::Build { machine_os_build, .. } => {
                 format!("MachineOSBuild {machine_os_build} has not published it yet")

@@ -138,7 +138,7 @@ fn waves(canary: Option<&Wave>, waves: &[Wave], machines: usize, faults: &mut Ca
 fn read_duration(text: &str, name: &str) -> Result<SignedDuration, String> {
     duration(text).ok_or_else(|| {
         let shown: String = text.chars().take(32).collect();
-        format!("spec.{name}: {shown:?} is no duration; write it as 2h30m")
+        format!("spec.{name}: {shown:?} is not a duration; write it as 2h30m")
     })
 }
 

@@ -91,7 +91,7 @@ pub fn deleting_status(pool: &MachineConfigPool, now: Timestamp) -> MachineConfi
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     let kept_by = pool.metadata.finalizers.as_deref().unwrap_or_default().join(", ");
     let message = format!(
-        "pool {name} is being deleted, so no node is given a target; it goes once its metadata.finalizers are removed: {kept_by}"
+        "pool {name} is being deleted, so no node is given a target; it is removed once its metadata.finalizers are gone: {kept_by}"
     );
     let status = pool.status.clone().unwrap_or_default();
     let mut list = status.conditions.clone().unwrap_or_default();

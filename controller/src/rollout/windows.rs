@@ -101,7 +101,7 @@ fn opening(window: &Window) -> Result<Opening, Vec<String>> {
         causes.push("days is empty; name a day, or remove the field".to_owned());
     }
     let start = Time::strptime("%H:%M", &window.start)
-        .map_err(|_| format!("start {:?} is no time; write it as 22:00", shown(&window.start)));
+        .map_err(|_| format!("start {:?} is not a time; write it as 22:00", shown(&window.start)));
     let length = duration(&window.length)
         .filter(|length| *length > SignedDuration::ZERO && *length <= MAX_LENGTH)
         .ok_or_else(|| format!("length {:?} is not 1m to 168h; write it as 4h", shown(&window.length)));

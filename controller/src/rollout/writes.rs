@@ -322,7 +322,7 @@ impl NodeWrites {
         let given = self.given.get(&node.name).filter(|given| given.uid == node.uid)?;
         let target = target.filter(|target| node.desired != **target && given.pair != **target)?;
         let next = given.next_turn().filter(|next| *next > self.now && given.former.contains(target))?;
-        let cause = "it was given several targets in turn; find who changes its labels or the pool's MachineConfigs, and stop it";
+        let cause = "it was given several targets in turn; find the program that changes its labels or the pool's MachineConfigs, and stop it";
         Some(Obstacle { next, takes_place: false, named: Some((Unwritten::Alternates, cause)) })
     }
 }

@@ -196,7 +196,7 @@ impl Answers {
                 Ok(tokens) if tokens.permits(text(request.headers, &AUTHORIZATION), pool) => return Ok(()),
                 Ok(_) => {}
                 Err(error) => {
-                    warn!("Nobody gets a config by a token: {error}");
+                    warn!("No token is accepted: {error}");
                     return Err(Refusal::later("the server can't read its tokens"));
                 }
             }

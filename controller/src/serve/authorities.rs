@@ -49,7 +49,7 @@ fn decoded(field: &str, data: Option<&str>) -> Result<Option<String>, NoConfig> 
     let text = bytes_of(data).and_then(|bytes| String::from_utf8(bytes).ok());
     let text = text.ok_or_else(|| {
         NoConfig::NotYet(format!(
-            "ControllerConfig {CONTROLLER_CONFIG}: spec.{field} is no text in base64; correct it"
+            "ControllerConfig {CONTROLLER_CONFIG}: spec.{field} is not base64 text; correct it"
         ))
     })?;
     Ok(Some(text).filter(|text| !text.trim().is_empty()))
@@ -87,7 +87,7 @@ mod tests {
         let error = of(json!({ "imageRegistryBundleUserData": [{ "file": "a.test", "data": "g3heim!" }] }))
             .unwrap_err();
         let error = error.to_string();
-        assert!(error.contains("spec.imageRegistryBundleUserData is no text"), "{error}");
+        assert!(error.contains("spec.imageRegistryBundleUserData is not base64 text"), "{error}");
         assert!(!error.contains("g3heim"), "{error}");
     }
 }

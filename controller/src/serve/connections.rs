@@ -11,9 +11,9 @@ use tokio::task::{AbortHandle, JoinSet};
 /// Limits of a listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// So many connections at once.
+    /// Maximum open connections.
     pub(crate) total: usize,
-    /// So many of them from one address.
+    /// Maximum open connections per address.
     pub(crate) per_client: usize,
     /// Lifetime of a connection, whatever it does.
     pub(crate) lifetime: Duration,

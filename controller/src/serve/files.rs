@@ -21,5 +21,5 @@ pub(super) fn read(path: &Path, most: u64) -> Result<Vec<u8>, String> {
 
 /// Reads a text.
 pub(super) fn text(path: &Path, most: u64) -> Result<String, String> {
-    String::from_utf8(read(path, most)?).map_err(|_| format!("{}: it is no text", path.display()))
+    String::from_utf8(read(path, most)?).map_err(|_| format!("{}: it is not text", path.display()))
 }

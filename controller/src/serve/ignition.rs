@@ -83,8 +83,8 @@ pub enum Unservable {
         /// Version that the node reads.
         requested: Version,
     },
-    /// It is none.
-    #[error("MachineConfig {config}: spec.config is no Ignition config of version 3; correct it")]
+    /// Not an Ignition v3 config.
+    #[error("MachineConfig {config}: spec.config is not an Ignition config of version 3; correct it")]
     NoIgnition {
         /// The rendered config.
         config: String,
@@ -363,7 +363,7 @@ mod tests {
         assert!(error.contains("rendered-infra-1") && error.contains("spec.config.storage.luks"), "{error}");
         for config in [json!("x"), json!({ "ignition": { "version": "2.2.0" } }), json!({ "storage": [] })] {
             let error = joining(json!({ "config": config })).document(Version(5)).unwrap_err().to_string();
-            assert!(error.contains("no Ignition config of version 3"), "{error}");
+            assert!(error.contains("not an Ignition config of version 3"), "{error}");
         }
         // Nothing but the cluster's own files.
         let bare = document(&joining(json!({})), 5);

@@ -64,7 +64,7 @@ fn checked(text: &str) -> Result<(), String> {
     url(cluster.server.as_deref().unwrap_or_default())?;
     if let Some(data) = cluster.certificate_authority_data.filter(|data| !data.is_empty()) {
         let bytes = serde_json::from_value::<k8s_openapi::ByteString>(data.into());
-        let bytes = bytes.map_err(|_| "its certificate authority is no base64")?;
+        let bytes = bytes.map_err(|_| "its certificate authority is not base64")?;
         certificates(&bytes.0)?;
     }
     let user = context.user.unwrap_or_default();
@@ -84,7 +84,9 @@ fn checked(text: &str) -> Result<(), String> {
 pub fn url(server: &str) -> Result<(), String> {
     let read = server.parse::<http::Uri>().ok();
     let known = read.filter(|uri| matches!(uri.scheme_str(), Some("https" | "http")) && uri.host().is_some());
-    known.map(drop).ok_or_else(|| format!("{server:?} is no URL of an API server; write https://HOST:PORT"))
+    known
+        .map(drop)
+        .ok_or_else(|| format!("{server:?} is not a URL of an API server; write https://HOST:PORT"))
 }
 
 /// Checks that there are certificates.
@@ -146,7 +148,7 @@ mod tests {
                 "new",
                 &*authority,
                 "api.test:6443",
-                "\"api.test:6443\" is no URL of an API server; write https://",
+                "\"api.test:6443\" is not a URL of an API server; write https://",
             ),
         ] {
             write("token", token);

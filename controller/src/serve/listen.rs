@@ -19,7 +19,7 @@ use super::answer::{Answers, RequestView};
 use super::connections::{Connections, Limits};
 use super::tls::{Tls, TlsFiles};
 
-/// So many connections at once: a rack of machines that is switched on.
+/// Maximum open connections: a rack of machines that is switched on.
 pub(super) const MAX_CONNECTIONS: usize = 256;
 
 /// As many from one address: a rack may stand behind one (NAT, a load balancer).
@@ -86,7 +86,7 @@ impl Listener {
         info!("Serving new nodes on {address}");
         if answers.is_open() {
             warn!(
-                "Everybody who reaches {address} gets the configs with their secrets; guard them by --token-file or --client-ca"
+                "Every client that reaches {address} gets the configs with their secrets; require --token-file or --client-ca"
             );
         }
         Ok(Self { socket, address, tls, answers })

@@ -120,7 +120,7 @@ impl Contents {
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                     .allow_unauthenticated()
                     .build()
-                    .map_err(|error| format!("the authorities of clients can't be used: {error}"))?;
+                    .map_err(|error| format!("the client CAs can't be used: {error}"))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };

@@ -14,7 +14,7 @@ const MIN_MEASURED: usize = 3;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Estimate {
-    /// The rest, in seconds.
+    /// The remaining time, in seconds.
     pub seconds: u64,
     /// Nodes that don't have the target.
     pub left: usize,

@@ -18,11 +18,11 @@ pub struct View {
     pub stale: Vec<String>,
     /// The pools by name.
     pub pools: Vec<PoolView>,
-    /// Builds that have not succeeded, those that need a person first.
+    /// Builds that have not succeeded; builds that need a person come first.
     pub builds: Vec<BuildRow>,
-    /// Nodes that are not done, those that need a person first.
+    /// Nodes that are not done; nodes that need a person come first.
     pub nodes: Vec<NodeRow>,
-    /// So many more nodes are not done.
+    /// Number of further nodes that are not done.
     pub more_nodes: usize,
     /// Nodes that no pool updates.
     pub nodes_without_pool: usize,
@@ -39,11 +39,11 @@ pub struct PoolView {
     /// The image of it, in image mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The reason of its condition `RolloutProgressing`; `Unreadable` where the pool can't be read.
+    /// The reason of its condition `RolloutProgressing`; `Unreadable` if the pool can't be read.
     pub state: String,
     /// The message of that condition.
     pub message: String,
-    /// Other conditions that a person has to see to.
+    /// Other conditions that need a person.
     pub problems: Vec<String>,
     /// A person paused it.
     pub paused: bool,
@@ -72,7 +72,7 @@ pub struct PoolView {
     /// Next time at which nodes may get the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_window: Option<String>,
-    /// Time of the rest, where nodes were measured.
+    /// Time of the remaining nodes, if nodes were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimate>,
 }
@@ -81,11 +81,11 @@ pub struct PoolView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Wave {
-    /// The present one, from 1; the canary is the first where there is one.
+    /// The present one, from 1; the canary, if any, is the first.
     pub number: i32,
     /// Number of waves.
     pub of: i32,
-    /// So long it has been watched.
+    /// Time for which it has been watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watched_seconds: Option<i64>,
 }
@@ -96,11 +96,11 @@ pub struct Wave {
 pub struct NodeRow {
     /// Its name.
     pub name: String,
-    /// Its pool; empty where it has none, and with commas between those that claim it.
+    /// Its pool; empty if it has none, a list with commas if several pools claim it.
     pub pool: String,
     /// Its step, or its fault.
     pub step: Step,
-    /// Since when, where that is known.
+    /// Since when, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// The cause, or the object that it waits for.

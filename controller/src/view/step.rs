@@ -12,7 +12,7 @@ use crate::api::pool::Condition;
 pub enum Step {
     /// Its agent failed, and reports the cause.
     Degraded,
-    /// Only a new node could be the target.
+    /// Only a new node can reach the target.
     Unreconcilable,
     /// It is drained, and a pod may not leave.
     DrainBlocked,
@@ -20,7 +20,7 @@ pub enum Step {
     NotReady,
     /// It is cordoned, and its agent does nothing.
     Cordoned,
-    /// It was given the target, and its agent has not said anything of it.
+    /// It was given the target, and its agent has not reported on it yet.
     Starting,
     /// It calculates and checks the update.
     Preparing,
@@ -34,7 +34,7 @@ pub enum Step {
     PostAction,
     /// It reboots.
     Rebooting,
-    /// It waits to take pods again.
+    /// It waits for its uncordon.
     Uncordoning,
     /// It is at work; no MachineConfigNode has its step.
     Working,

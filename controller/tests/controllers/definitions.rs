@@ -67,9 +67,9 @@ impl Kind {
 
     fn named_otherwise(mut self, (code, answer): (u16, Value)) -> Self {
         let message = match self.plural {
-            "machineconfignodes" => "the name must be that of the node",
+            "machineconfignodes" => "the name must equal the node's name",
             "machineconfigurations" => "the name must be cluster: there is one",
-            "machineosconfigs" => "the name must be that of the pool: a pool has one MachineOSConfig",
+            "machineosconfigs" => "the name must equal the pool's name: a pool has one MachineOSConfig",
             _ => {
                 assert_eq!(code, 200, "{}: {answer}", self.plural);
                 return self;

@@ -94,7 +94,7 @@ async fn failing_opt_in_is_told_and_tried_rarely() {
     proxy.fail(os_config_of("worker"), NO_LEADER);
     opt_in(&cluster, "worker").await;
     let start = Instant::now();
-    let words = "Pool worker can't be brought into image mode: etcd has no leader (503)";
+    let words = "Pool worker can't enter image mode: etcd has no leader (503)";
     until_event(&cluster.client, "OptInRefused", "worker", words).await;
     // The changes of other objects are no reason to try again.
     for change in 0..12 {
@@ -195,7 +195,7 @@ async fn failing_writes_of_pinned_images_are_told_and_tried_rarely() {
     proxy.fail(patch(counts).with_body("poolSynchronizersStatus"), NO_LEADER);
     pin(&cluster, json!([{ "name": "a" }])).await;
     node_until(&cluster.client, "n2", "it is told", |node| pinned(node) == Some("a")).await;
-    let words = "Node n1 is not told of its pinned images: etcd has no leader (503)";
+    let words = "Node n1 did not get its pinned images: etcd has no leader (503)";
     until_event(&cluster.client, "PinnedImagesNotWritten", "n1", words).await;
     let words = "Pool worker does not have the counts of its pinned images: etcd has no leader (503)";
     until_event(&cluster.client, "PinnedImagesNotWritten", "worker", words).await;

@@ -122,7 +122,7 @@ async fn outage_is_one_line_and_its_end_another_one() {
     page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
     let before = controller.lines().len();
     cluster.bench.stop();
-    let down = controller.line("the controller retries by itself").await;
+    let down = controller.line("the controller retries automatically").await;
     cluster.bench.start();
     let over = controller.line("Watched again").await;
     let kinds = [
@@ -258,7 +258,7 @@ async fn busy_server_is_asked_again_when_it_says() {
     cluster.bench.fault(&busy);
     let mut controller = cluster.start("a", &[]);
     let listener = listener(&mut controller).await;
-    let words = "nodes can't be read yet: the test says so (429); the API server is busy or has just started, and is asked again after the 4 s";
+    let words = "nodes can't be read yet: the test says so (429); the API server is busy or has just started; the controller retries after the 4 s";
     page_until(listener, "/readyz", words, |code, text| code == 503 && text.contains(words)).await;
     let is_list = |request: &&crate::cluster::Request| {
         request.resource == "nodes" && request.code == Some(429) && request.answered.is_some()

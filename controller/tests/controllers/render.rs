@@ -132,7 +132,7 @@ async fn rendered_configs_are_restored_and_collected() {
         call(&cluster.client, "PATCH", &path, Some(("application/merge-patch+json", edit))).await.0,
         200
     );
-    controller.line("was edited; it holds again").await;
+    controller.line("was edited and is restored").await;
     let mut all = vec![first.clone()];
     for number in 1..=12 {
         cluster.config("worker", config("50-a", &number.to_string())).await;

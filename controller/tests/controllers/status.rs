@@ -196,7 +196,7 @@ async fn unreadable_kinds_are_named() {
     assert!(
         error.contains(" can't be read: ")
             && error.contains("(403)")
-            && error.contains("name a user with --kubeconfig who may list and watch them"),
+            && error.contains("name a user with --kubeconfig that may list and watch them"),
         "{error}"
     );
     let output = run("/nowhere/kubeconfig".as_ref(), &[]).await;
@@ -208,7 +208,7 @@ async fn unreadable_kinds_are_named() {
     let output = run(&cluster.kubeconfig, &[]).await;
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        error.contains("see whether the API server answers") && output.status.code() == Some(4),
+        error.contains("check whether the API server answers") && output.status.code() == Some(4),
         "{error}"
     );
 }

@@ -397,7 +397,7 @@ fn documents_without_kind_are_named() {
         let ran = run(place.path(), words);
         assert!([Some(2), Some(4)].contains(&ran.code), "{words:?}: {}", ran.err);
         for fault in
-            [format!("64-scalar.yaml document 2: {scalar}"), "65-link.yaml: it is no file".to_owned()]
+            [format!("64-scalar.yaml document 2: {scalar}"), "65-link.yaml: it is not a file".to_owned()]
         {
             assert!(ran.err.contains(&fault) || ran.err.contains(scalar), "{words:?}: {fault}: {}", ran.err);
         }
@@ -555,10 +555,10 @@ fn faults_of_metadata_are_named() {
     let ran = run(place.path(), &["validate", "--manifests", "good"]);
     for part in [
         "8 errors:\n",
-        "50-a.yaml: MachineConfig 50-a: metadata.labels: \"a b\" is no key of a label; write it as NAME or DOMAIN/NAME",
-        "metadata.labels: \"x y\" of \"d\" is no value of a label; write at most 63 of",
-        "metadata.annotations: \"a b\" is no key",
-        "metadata.finalizers: \"a b\" is no name",
+        "50-a.yaml: MachineConfig 50-a: metadata.labels: \"a b\" is not a label key; write it as NAME or DOMAIN/NAME",
+        "metadata.labels: \"x y\" of \"d\" is not a label value; write at most 63 of",
+        "metadata.annotations: \"a b\" is not an annotation key",
+        "metadata.finalizers: \"a b\" is not a finalizer name",
         "metadata.ownerReferences[0].uid: it ",
     ] {
         assert!(ran.code == Some(4) && ran.err.contains(part), "{part}: {}", ran.err);

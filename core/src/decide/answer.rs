@@ -80,9 +80,8 @@ impl WorkloadRequest {
             class: FaultClass::Degraded,
             reason: self.reason().to_owned(),
             message: format!("not answered for {} minutes: {why}", timeout.as_secs() / 60),
-            next:
-                "Check what delays the controller or the pod; the update continues by itself with the answer."
-                    .to_owned(),
+            next: "Check what delays the controller or the pod; the update continues with the answer."
+                .to_owned(),
         })
     }
 }

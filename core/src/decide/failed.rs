@@ -20,7 +20,7 @@ pub struct Failed<'a> {
     pub is_unwatched: bool,
     /// logind's state of a shutdown, if known.
     pub shutdown: Option<Shutdown>,
-    /// The error; `None`: the control plane is away, of which the node is none the worse.
+    /// The error; `None`: the control plane is unreachable, which is not a fault of the node.
     pub fault: Option<&'a Fault>,
     /// No update is open, or it is undone: the host is as the current target.
     pub is_untouched: bool,

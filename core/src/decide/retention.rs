@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(kept.due(None, true, hour), Due::Nothing);
         assert_eq!(kept.due(Some(hour), true, hour), Due::In(hour));
         assert_eq!(kept.due(Some(hour), true, hour + minute), Due::In(minute * 59));
-        // Ill for a moment: the time begins again.
+        // An unhealthy moment restarts the clock.
         assert_eq!(kept.due(Some(hour), false, hour + minute), Due::Nothing);
         assert_eq!(kept.due(Some(hour), true, hour + minute * 2), Due::In(hour));
         assert_eq!(kept.due(Some(hour), true, hour * 2 + minute * 2), Due::Now);

@@ -24,7 +24,7 @@ impl Attempts {
 
     /// Returns the wait for the next attempt after one that failed with this much time left; `None` ends the trial.
     pub fn next_wait(&mut self, left: Duration) -> Option<Duration> {
-        // Nothing tells that a program would end otherwise now.
+        // No event signals that a check would now pass, so poll.
         (!left.is_zero()).then(|| self.backoff.next_wait().min((left / 2).max(SHORTEST_WAIT)))
     }
 }

@@ -109,7 +109,7 @@ impl Outcome {
     #[must_use]
     pub fn confirmed(self, uid: &str, now: Option<&str>) -> Self {
         if self == Self::Gone && now == Some(uid) {
-            let message = "the answer is that it is gone, but it is there".to_owned();
+            let message = "the API server reports that the pod is gone, but it exists".to_owned();
             return Self::refused(Cause::Refused, message, SHORT_RETRY);
         }
         self

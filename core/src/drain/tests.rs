@@ -247,7 +247,7 @@ fn words_are_those_of_the_cause() {
 /// 404 for a pod that runs is a refusal: a webhook or a proxy may answer so.
 #[test]
 fn pod_that_is_said_to_be_gone_is_looked_at() {
-    let still = refused_of("the answer is that it is gone, but it is there");
+    let still = refused_of("the API server reports that the pod is gone, but it exists");
     assert_eq!(Outcome::Gone.confirmed("u-a", Some("u-a")), still);
     assert_eq!(Outcome::Gone.confirmed("u-a", Some("u-b")), Outcome::Gone);
     assert_eq!(Outcome::Gone.confirmed("u-a", None), Outcome::Gone);

@@ -81,7 +81,7 @@ impl RegistryName {
     pub fn from_file(file: &str) -> Result<Self, ModelError> {
         let name = file.replace("..", ":");
         let rule = if name.is_empty() || name == "." {
-            "it is no registry's name"
+            "it is not a registry name"
         } else if name.len() > 255 {
             "it is longer than 255 bytes"
         } else if name.contains('/') || name.chars().any(char::is_control) {

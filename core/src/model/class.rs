@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultClass {
-    /// It may pass by itself (a registry that is away, a full disk): tried again, with back-off.
+    /// It may pass without a repair (an unreachable registry, a full disk): retried with back-off.
     Retry,
     /// It stays until the target or the host changes.
     Degraded,
     /// The node can't get from the old config to the new one.
     Unreconcilable,
-    /// The agent's own state or a broken invariant: nothing is touched until a person looked.
+    /// The agent's own state or a broken invariant: nothing is touched until a person repairs it.
     Fatal,
 }
 

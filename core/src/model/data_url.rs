@@ -39,7 +39,7 @@ impl<'a> DataUrl<'a> {
         let mut parts = split_unquoted(header).into_iter();
         let media = parts.next().unwrap_or_default();
         if !media.is_empty() && !is_media_type(media) {
-            return Err(broken("its media type is none, such as text/plain"));
+            return Err(broken("its media type is invalid; write one such as text/plain"));
         }
         let mut is_base64 = false;
         for parameter in parts {

@@ -44,7 +44,7 @@ pub const OF_SPEC: &[FieldFate] = &[
     applied("spec.extensions", "refused without an OS backend, and on libostree and bootc"),
     applied(
         "spec.fips",
-        "refused without an OS backend, or where the kernel says otherwise; named where it says nothing",
+        "refused without an OS backend, or if the kernel differs; not applied if the kernel does not show it",
     ),
     applied(
         "spec.kernelArguments",
@@ -58,7 +58,7 @@ pub const OF_SPEC: &[FieldFate] = &[
 pub const OF_IGNITION: &[FieldFate] = &[
     refused("ignition.config.merge", "nothing is fetched: merge the configs into one"),
     refused("ignition.config.replace", "nothing is fetched: use that config itself"),
-    installation("ignition.proxy.*", "the agent has proxies of its own"),
+    installation("ignition.proxy.*", "the agent has separate proxies"),
     installation("ignition.security.*", ""),
     installation("ignition.timeouts.*", ""),
     applied("ignition.version", "3.0.0 to 3.6.0; selects the rules"),
@@ -67,20 +67,32 @@ pub const OF_IGNITION: &[FieldFate] = &[
     applied("passwd.groups[].name", "1 to 32 of a-z 0-9 _ -; a letter or _ first"),
     applied("passwd.groups[].passwordHash", ""),
     applied("passwd.groups[].shouldExist", "with false, the other fields are named as not applied"),
-    applied("passwd.groups[].system", "when the group is made; named where the host has it already"),
+    applied(
+        "passwd.groups[].system",
+        "when the group is made; named as not applied if the host already has it",
+    ),
     applied("passwd.users[].gecos", "an empty one sets nothing"),
     applied("passwd.users[].groups", "added to those that the host gave"),
     applied(
         "passwd.users[].homeDir",
-        "its own, not of the agent; `/dev/null` is none; of an existing account no change",
+        "a separate home, not the agent's; `/dev/null` means no home; of an existing account no change",
     ),
     applied(
         "passwd.users[].name",
         "1 to 32 of a-z 0-9 _ -; a letter or _ first; `core` alone makes no account",
     ),
-    applied("passwd.users[].noCreateHome", "when the account is made; named where the host has it already"),
-    applied("passwd.users[].noLogInit", "when the account is made; named where the host has it already"),
-    applied("passwd.users[].noUserGroup", "when the account is made; named where the host has it already"),
+    applied(
+        "passwd.users[].noCreateHome",
+        "when the account is made; named as not applied if the host already has it",
+    ),
+    applied(
+        "passwd.users[].noLogInit",
+        "when the account is made; named as not applied if the host already has it",
+    ),
+    applied(
+        "passwd.users[].noUserGroup",
+        "when the account is made; named as not applied if the host already has it",
+    ),
     applied("passwd.users[].passwordHash", "an empty one locks the password"),
     applied("passwd.users[].primaryGroup", "of an account that exists, a change is refused"),
     applied("passwd.users[].shell", ""),
@@ -89,7 +101,10 @@ pub const OF_IGNITION: &[FieldFate] = &[
         "an account of the host is never removed; with false, the other fields are named as not applied",
     ),
     applied("passwd.users[].sshAuthorizedKeys", "several lines are several keys"),
-    applied("passwd.users[].system", "when the account is made; named where the host has it already"),
+    applied(
+        "passwd.users[].system",
+        "when the account is made; named as not applied if the host already has it",
+    ),
     applied("passwd.users[].uid", "of an account that exists, a change is refused; unique"),
     applied("storage.directories[].group.*", ""),
     applied("storage.directories[].mode", ""),
@@ -101,7 +116,7 @@ pub const OF_IGNITION: &[FieldFate] = &[
     applied("storage.files[].contents.compression", "gzip, or none"),
     refused("storage.files[].contents.httpHeaders", "nothing is fetched"),
     applied("storage.files[].contents.source", "`data:` URLs; others are refused"),
-    applied("storage.files[].contents.verification.*", "one that does not fit is named as stale"),
+    applied("storage.files[].contents.verification.*", "one that does not match is named as stale"),
     applied("storage.files[].group.*", ""),
     applied("storage.files[].mode", "0 to 0777"),
     applied(
@@ -113,13 +128,13 @@ pub const OF_IGNITION: &[FieldFate] = &[
     installation("storage.filesystems[].*", "seen by the mount, or by the label"),
     applied("storage.links[].group.*", ""),
     applied("storage.links[].hard", ""),
-    applied("storage.links[].overwrite", "without it, what no config brought is refused"),
+    applied("storage.links[].overwrite", "without it, a path that no config brought is refused"),
     applied("storage.links[].path", ""),
     applied("storage.links[].target", ""),
     applied("storage.links[].user.*", ""),
     installation("storage.luks[].*", "seen by its name in /dev/mapper"),
     installation("storage.raid[].*", "seen by its name in /dev/md"),
-    applied("systemd.units[].contents", "named where the unit is masked"),
+    applied("systemd.units[].contents", "named as not applied if the unit is masked"),
     applied(
         "systemd.units[].dropins[].contents",
         "a drop-in without `contents` is named as not applied; with an empty text none is written",

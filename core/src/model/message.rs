@@ -80,7 +80,7 @@ pub const TRUST_FAILED: &str = "064cd4111ee35abbbbbda601e261742f";
 pub const TRUST_RESTORED: &str = "0e54ef1dc3065684bc99ce5b863bb98a";
 /// Logged when the `ControllerConfig` was deleted; its content stays in force.
 pub const TRUST_SOURCE_DELETED: &str = "9b7da52610c758b3823757866ec3760a";
-/// Logged when others than root may read registry credentials.
+/// Logged when users other than root may read registry credentials.
 pub const CREDENTIALS_READABLE: &str = "252c027cad475776ae8cafb9388686d6";
 /// Logged when the cluster rotates the API server's CA.
 pub const CA_ROTATION: &str = "0de5543e73cd5c7a8dc9d3e0e067b0fe";

@@ -33,13 +33,13 @@ pub enum NotAppliedReason {
     UnknownField,
     /// It is of a config that was imported and can't be read as a whole.
     OpaqueOrigin,
-    /// The field has no effect any more: what wrote it left it behind.
+    /// The field has no effect any more: the program that wrote it left it behind.
     Stale,
     /// It is another object of the file, and of a kind that is not read there.
     OtherKind,
-    /// Another field of the entry, or what the host has already, decides instead.
+    /// Another field of the entry, or an existing object of the host, decides instead.
     NoEffect,
-    /// It left the config, and something on the host keeps it from being removed.
+    /// It left the config, and something on the host prevents its removal.
     NotRemoved,
 }
 

@@ -60,7 +60,7 @@ const SYNTAX: &[(&str, &str)] = &[
         "invalid literal string",
         "the closing quote of a string is missing, or a character in it is not allowed",
     ),
-    ("duplicate key", "a key is there twice; keep one"),
+    ("duplicate key", "a key occurs twice; keep one"),
     ("invalid boolean", "a value is neither true nor false; put text in double quotes"),
     ("unquoted keys cannot be empty", "a key is missing before `=`"),
     ("invalid date", "a date is not valid; put text in double quotes"),
@@ -78,7 +78,7 @@ const SYNTAX: &[(&str, &str)] = &[
     ),
     (
         "alias references unknown anchor",
-        "`*name` refers to an anchor `&name` that is not there; put text with `*` in quotes",
+        "`*name` refers to an anchor `&name` that does not exist; put text with `*` in quotes",
     ),
     ("unclosed bracket", "a bracket or brace is not closed"),
     (
@@ -103,8 +103,8 @@ const SYNTAX: &[(&str, &str)] = &[
     ),
     ("found unexpected end of stream", "it ends in the middle of a string; close the quote"),
     ("could not find expected ':'", "a colon is missing behind a field name; check the indentation"),
-    ("invalid u64", "its tag says that it is a number, and it is none; remove the tag"),
-    ("invalid i64", "its tag says that it is a number, and it is none; remove the tag"),
+    ("invalid u64", "its tag declares a number, and it is not one; remove the tag"),
+    ("invalid i64", "its tag declares a number, and it is not one; remove the tag"),
     ("budget breached: Depth", "it has more levels than the 64 that are read; put less into one another"),
     (
         "budget breached: InclusionDepth",
@@ -156,7 +156,7 @@ pub fn plain(message: &str) -> String {
 fn of_syntax(message: &str) -> String {
     if let Some(name) = message.strip_prefix("duplicate mapping key: ") {
         let name = name.split(", set ").next().unwrap_or_default();
-        return format!("the field {name} is there twice; keep one");
+        return format!("the field {name} occurs twice; keep one");
     }
     let known = SYNTAX.iter().find(|(part, _)| message.contains(part));
     known.map_or_else(|| message.to_owned(), |(_, plain)| (*plain).to_owned())
@@ -194,7 +194,7 @@ fn of_type(message: &str) -> Option<String> {
                 expected.map(|fields| format!("; its fields are {}", fields.trim_start_matches("one of ")));
             format!("it has no field {value}{}", fields.unwrap_or_default())
         }
-        "duplicate field" => format!("the field {value} is there twice"),
+        "duplicate field" => format!("the field {value} occurs twice"),
         _ => format!("the field {value} is missing"),
     };
     Some(format!("{before}{text}"))
@@ -247,8 +247,8 @@ mod tests {
                 "it is the number 5, and must be a mapping of fields to values",
             ),
             (
-                "it is no Ignition config: invalid type: string \"…\", expected a sequence",
-                "it is no Ignition config: it is a string, and must be a list",
+                "it is not an Ignition config: invalid type: string \"…\", expected a sequence",
+                "it is not an Ignition config: it is a string, and must be a list",
             ),
             (
                 "invalid type: floating point `1.5`, expected i64",
@@ -269,7 +269,7 @@ mod tests {
             ),
             ("unknown field `x`, expected one of `a`, `b`", "it has no field `x`; its fields are `a`, `b`"),
             ("unknown field `x`", "it has no field `x`"),
-            ("duplicate field `a`", "the field `a` is there twice"),
+            ("duplicate field `a`", "the field `a` occurs twice"),
             ("missing field `a`", "the field `a` is missing"),
             (
                 "EOF while parsing an object at line 1 column 23",
@@ -277,7 +277,7 @@ mod tests {
             ),
             (
                 "duplicate mapping key: a, set DuplicateKeyPolicy in Options if acceptable at line 2, column 1",
-                "the field a is there twice at line 2, column 1; keep one",
+                "the field a occurs twice at line 2, column 1; keep one",
             ),
             ("key with no value, expected `=`", "a key has no value; write it as `key = value`"),
             (

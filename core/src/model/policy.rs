@@ -306,7 +306,7 @@ fn actions(field: &str, raw: Option<Vec<RawAction>>, author: Author) -> Result<V
         .collect::<Result<_, _>>()?;
     let alone = |action: &Action| matches!(action, Action::Reboot | Action::None);
     if actions.len() > 1 && actions.iter().any(alone) {
-        return Err(format!("{field}: Reboot and None must stand alone; drop them or the others"));
+        return Err(format!("{field}: Reboot and None must stand alone; remove them or the other actions"));
     }
     Ok(actions)
 }

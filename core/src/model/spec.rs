@@ -25,7 +25,7 @@ pub struct Target {
     pub config: ConfigName,
     /// The OS image of image mode; `None` outside it.
     pub image: Option<ImageRef>,
-    /// The digest of what the config says; `None` where only its name is known.
+    /// The digest of the config's content; `None` if only its name is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Sha256>,
 }

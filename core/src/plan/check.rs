@@ -25,7 +25,7 @@ fn ordered(steps: &[Step]) -> Result<(), String> {
 fn unique(steps: &[Step]) -> Result<(), String> {
     let mut observed = BTreeSet::new();
     let twice = steps.iter().find(|step| !observed.insert((step.op.as_str(), step.op.target())));
-    twice.map_or(Ok(()), |step| Err(format!("`{step}` is there twice")))?;
+    twice.map_or(Ok(()), |step| Err(format!("`{step}` occurs twice")))?;
     let mut paths = BTreeSet::new();
     let files = steps.iter().filter(|step| matches!(step.op.batch(), Batch::Files | Batch::Directories));
     let twice = files.filter_map(|step| step.op.path()).find(|path| !paths.insert(path.clone()));

@@ -73,7 +73,7 @@ pub struct Difference {
     pub expected: String,
     /// The observed value.
     pub found: String,
-    /// For the contents of a text that is no secret: a short unified diff, if requested.
+    /// For the contents of a text that is not a secret: a short unified diff, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
     /// Reason why it is not repaired although its path is to be.

@@ -19,7 +19,7 @@ pub fn stray_links(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
     let mut found = Vec::new();
     for name in spec.units.keys() {
         let link = |link: &ManagedPath| {
-            let (desired, found) = ("no link but those it asks for", format!("the link {link}"));
+            let (desired, found) = ("only links that it requests", format!("the link {link}"));
             difference(Kind::Unit, name, DifferenceKind::Enablement, &desired, &found)
         };
         found.extend(strays(spec, name, observed).into_iter().map(link));

@@ -36,13 +36,13 @@ pub(super) fn mode_word(mode: Mode) -> &'static str {
 fn mode_sentence(mode: Mode) -> &'static str {
     match mode {
         Mode::Nothing => "no steps; the config is only recorded",
-        Mode::Files => "what differs between the configs is applied to the host",
-        Mode::Image => "the image carries the config; only what no image can carry is written",
+        Mode::Files => "the differences between the configs are applied to the host",
+        Mode::Image => "the image carries the config; only entries that no image can carry are written",
         Mode::ImageAndFiles => {
-            "the image does not carry the config; it is switched to, and all that differs is written"
+            "the image does not carry the config; the node switches to it, and all differences are written"
         }
         Mode::LeaveImage => "the node leaves image mode; the config's own OS image and files are applied",
-        Mode::Adopt => "the desired image runs already; it is recorded, only what differs is written",
+        Mode::Adopt => "the desired image runs already; it is recorded, and only differences are written",
     }
 }
 
@@ -55,7 +55,7 @@ fn because_sentence(because: StepReason) -> &'static str {
         StepReason::LocallyModified => "changed on this host, so the image's version would not come through",
         StepReason::Drifted => "changed on this host, and the config stays",
         StepReason::UnitsChanged => "unit files changed",
-        StepReason::Policy => "the disruption policy asks for it",
+        StepReason::Policy => "the disruption policy requires it",
         StepReason::Pull => "credentials for the pull",
         StepReason::InImage => "in image mode the image carries it",
     }
@@ -128,7 +128,7 @@ pub struct OpenUpdate {
     /// Its fault, with the next step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// Paths that its undo changes in a way that can't be told before: the plan may be another one then.
+    /// Paths whose state after the undo is not known beforehand: the plan may differ then.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
 }
@@ -209,7 +209,7 @@ fn drain_text(plan: &Plan) -> String {
         (Drain::NotNeeded, _) => "no: the workload stays".to_owned(),
         (Drain::Needed, PostActions::Reboot { .. }) => "yes: the node reboots".to_owned(),
         (Drain::Needed, PostActions::Nothing | PostActions::Services { .. }) => {
-            "yes: the disruption policy, or an unsafe change of registries.conf, asks for it".to_owned()
+            "yes: the disruption policy, or an unsafe change of registries.conf, requires it".to_owned()
         }
     }
 }
@@ -230,7 +230,7 @@ fn kind_text(verdict: &Verdict) -> (&'static str, Option<String>) {
         Verdict::Soft => ("soft reboot", None),
         Verdict::SoftIf { .. } => {
             let open = verdict.condition().unwrap_or_default();
-            ("soft reboot", Some(format!("where the new deployment has {open}; else reboot")))
+            ("soft reboot", Some(format!("if the new deployment has {open}; else reboot")))
         }
         Verdict::Whole { why } => ("reboot", why.as_ref().map(|why| format!("not a soft one: {why}"))),
     }
@@ -287,7 +287,7 @@ struct Document<'a> {
     to: &'a Target,
     mode: Option<Mode>,
     irreconcilable: &'a [Unreachable],
-    /// The same reasons as any verb has them that refuses.
+    /// The same reasons as in every refusal.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<Refusal>,
     not_applied: Vec<&'a NotApplied>,

@@ -143,6 +143,7 @@ pub(super) fn behind(input: &PlanInput<'_>, op: &Op) -> Option<Unreachable> {
         Displaced::Mount => format!("unmount {directory} (findmnt {directory})"),
     };
     let how = how.as_str();
-    let message = format!("{directory} above it is {how}, and what is behind it is no config's; {next}");
+    let message =
+        format!("{directory} above it is {how}, and what is behind it belongs to no config; {next}");
     is_refused.then(|| unreachable(ReasonKind::InTheWay, field(op), message))
 }

@@ -101,14 +101,14 @@ fn kind<const N: usize>(of_config: ReasonKind, accounts: [(&UserName, &Account);
 }
 
 /// The next step for the home of an account that is made.
-const OWN_HOME: &str = "choose a directory of its own, or set noCreateHome: true and no keys";
+const OWN_HOME: &str = "choose a separate directory, or set noCreateHome: true and no keys";
 
 fn of_system(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<Unreachable> {
     let real = home(input, user, account);
     let homes = account.home.iter().map(|home| plain(home)).chain([real]);
     let home = homes.into_iter().find(|home| is_of_system(home))?;
     let next = if input.facts.observed.accounts.contains_key(user.as_str()) {
-        "give the account a home of its own (`usermod --home`), or remove its keys"
+        "give the account a separate home (`usermod --home`), or remove its keys"
     } else {
         OWN_HOME
     };
@@ -144,7 +144,7 @@ fn in_entry(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option
         };
         Some((path, what))
     })?;
-    let message = format!("it leads through {path}, a {what} of the config; choose a directory of its own");
+    let message = format!("it leads through {path}, a {what} of the config; choose a separate directory");
     let kind = kind(ReasonKind::HomeThroughEntry, [(user, account)]);
     Some(unreachable(kind, field(user), message))
 }
@@ -214,7 +214,7 @@ fn shared(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<U
     };
     if let Some(other) = accounts().find(|(other, account)| home(input, other, account) == own) {
         let name = other.0;
-        let message = format!("{own} is the home of {name}, too; give each account a home of its own");
+        let message = format!("{own} is the home of {name}, too; give each account a separate home");
         return Some(unreachable(of_shared(other), field(user), message));
     }
     // Root makes no directory in another account's home, and one that it made on the way would be root's.
@@ -229,7 +229,7 @@ fn shared(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<U
     let of_root = (own == ROOT_HOME && !user.is_root()).then_some(ROOT);
     let other = found.or(of_root).filter(|_| is_new)?;
     let of_config = if other == ROOT { ReasonKind::Root } else { ReasonKind::HostHome };
-    let message = format!("{own} is the home of {other} on this host; choose a directory of its own");
+    let message = format!("{own} is the home of {other} on this host; choose a separate directory");
     Some(unreachable(kind(of_config, [(user, account)]), field(user), message))
 }
 

@@ -123,7 +123,7 @@ pub(super) fn through_link(input: &PlanInput<'_>, path: &ManagedPath, steps: &[S
     let mut both = links.chain(files);
     let (other, what) = both.find(|(other, _)| !input.from.unapplied.contains(*other) && is_open(other))?;
     Some(format!(
-        "{other} above it is a {what} of the old config, which this update removes; remove {other} in an update of its own first, \
+        "{other} above it is a {what} of the old config, which this update removes; remove {other} in a separate update first, \
          or list it in storage.directories"
     ))
 }

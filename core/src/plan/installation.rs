@@ -9,7 +9,7 @@ pub(super) fn missing(entry: &FixedEntry, observed: &Observation) -> Option<NotA
         return None;
     }
     let found = match &entry.evidence {
-        Evidence::MountedAt(path) => format!("no file system of its own is mounted at {path}"),
+        Evidence::MountedAt(path) => format!("no separate file system is mounted at {path}"),
         Evidence::Devices(devices) => format!("there is no {}", devices.join(", ")),
         Evidence::Nothing => "nothing shows that it did".to_owned(),
         Evidence::Kargs { present, absent } => {

@@ -136,7 +136,7 @@ pub enum Mode {
     Files,
     /// The image carries the config: only files that an image can't carry are written.
     Image,
-    /// A new image that does not carry the config: it is switched to, and all that differs is written.
+    /// A new image that does not carry the config: the node switches to it, and all differences are written.
     ImageAndFiles,
     /// The node leaves image mode.
     LeaveImage,

@@ -96,7 +96,7 @@ fn of_target((path, link): (&ManagedPath, &LinkSpec), rules: &Rules<'_>) -> Opti
             |database: &&str| name.strip_prefix(database).is_some_and(|rest| ["", "-"].contains(&rest));
         if rules.changes_accounts && DATABASES.iter().any(is_database) {
             let message = format!(
-                "passwd of the same config replaces {target}, {keeps}; remove this entry, or those of passwd"
+                "passwd of the same config replaces {target}, {keeps}; remove this entry, or the entries of passwd"
             );
             return Some(unreachable(ReasonKind::ChangedDatabase, &*field, message));
         }
@@ -148,7 +148,8 @@ pub(super) fn judge(path: &ManagedPath, entry: &PathSpec, rules: &Rules<'_>) -> 
     }
     let is_database = |database: &&str| path.as_str() == *database || path.is_below(database);
     if rules.changes_accounts && DATABASES.iter().any(is_database) {
-        let message = "passwd of the same config changes this file; remove this entry, or those of passwd";
+        let message =
+            "passwd of the same config changes this file; remove this entry, or the entries of passwd";
         return Some(unreachable(ReasonKind::ChangedDatabase, field(), message));
     }
     in_place_of_keys(path, entry, rules.keys)

@@ -135,7 +135,7 @@ fn beside_unit(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> Option<Str
     let entry = input.new_entry(path);
     let (directory, name) = path.as_str().rsplit_once('/')?;
     if PROGRAMS.iter().any(|program| path.is_below(program)) {
-        let message = "it is in the place of the agent's program: if it is no agent, nothing on the host follows a config any more; \
+        let message = "it is in the place of the agent's program: if it is not an agent, nothing on the host follows a config any more; \
                        update the agent's package or image instead";
         return entry.map(|_| message.to_owned());
     }
@@ -173,7 +173,7 @@ fn of_start(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> Option<String
             LinkTarget::Soft(text) if text.rsplit('/').next() == Some(AGENT_UNIT) => return None,
             LinkTarget::Soft(_) | LinkTarget::Hard(_) => "leads elsewhere",
         },
-        Some(PathSpec::File(_) | PathSpec::Directory(_)) => "is no link",
+        Some(PathSpec::File(_) | PathSpec::Directory(_)) => "is not a link",
         None if matches!(op, Op::RemoveLink { .. }) && !input.restorable(path) => "is removed",
         None => return None,
     };

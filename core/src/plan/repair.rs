@@ -134,11 +134,11 @@ fn disrupts(input: &PlanInput<'_>, step: &Step, policy: &DisruptionPolicy) -> Op
     let cost = disruption::judge(input, std::slice::from_ref(step), policy);
     match (cost.after, cost.drain) {
         (PostActions::Reboot { uncovered, .. }, _) if uncovered.is_empty() => {
-            Some("the disruption policy asks for a reboot")
+            Some("the disruption policy requires a reboot")
         }
         (PostActions::Reboot { .. }, _) => Some("no disruption policy covers it, so it needs a reboot"),
         (PostActions::Nothing | PostActions::Services { .. }, Drain::Needed) => {
-            Some("the disruption policy asks for a drain")
+            Some("the disruption policy requires a drain")
         }
         (PostActions::Nothing | PostActions::Services { .. }, Drain::NotNeeded) => None,
     }

@@ -103,7 +103,7 @@ fn stray_text(stray: &StrayKeys) -> String {
     let keys = counted(stray.count, "SSH key");
     let next = next_step(stray.unremovable.as_ref());
     format!(
-        "{keys} of a config in a home that is not the account's any more, open to whoever gets it; {next}"
+        "{keys} of a config in a home that is not the account's any more, open to any account that gets it; {next}"
     )
 }
 

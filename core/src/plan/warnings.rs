@@ -146,7 +146,7 @@ pub(super) fn kept(input: &PlanInput<'_>) -> Vec<Warning> {
     let stays = input.from.directories.keys().filter(|path| input.is_kept(path));
     let stays = stays.filter(|path| input.take_away(path).is_some());
     let message =
-        "the directory holds what no config brought, and stays; remove it by hand if nothing needs it";
+        "the directory holds what no config brought, and stays; remove it manually if nothing needs it";
     stays.map(|path| of_lost(input.from, path, message)).collect()
 }
 
@@ -340,7 +340,7 @@ mod tests {
                 "hides a drop-in",
             ),
             (link(starts, "/dev/null"), "which leads elsewhere"),
-            (file(starts, "a"), "which is no link"),
+            (file(starts, "a"), "which is not a link"),
             (file("/etc/systemd/system.control/machine-config-agent.service", "a"), "takes the place"),
             (link("/run/systemd/transient/machine-config-agent.service", "/dev/null"), "is masked"),
             (file("/usr/bin/machine-config-agent", "a"), "in the place of the agent's program"),

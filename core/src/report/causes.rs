@@ -93,6 +93,6 @@ pub(super) fn drift_fault(health: &LoopState) -> Option<Fault> {
         class: FaultClass::Degraded,
         reason: super::DRIFT.to_owned(),
         message: format!("the host differs from its config: {}", listed(&health.drift)),
-        next: "See `machine-config-agent verify`; take the change back, or change the target.".to_owned(),
+        next: "See `machine-config-agent verify`; revert the change, or change the target.".to_owned(),
     })
 }

@@ -18,7 +18,7 @@ pub struct HeldUpdate {
     pub config: ConfigName,
     /// True if it was rolled back; else the node is as it came up.
     pub is_rolled_back: bool,
-    /// The end of the fault: a retry by itself, a request, or another target.
+    /// The end of the fault: an automatic retry, a request, or another target.
     pub ended_by: String,
 }
 

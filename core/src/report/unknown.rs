@@ -4,7 +4,7 @@ use crate::model::policy::DisruptionPolicy;
 use crate::model::{Facts, HostSpec};
 use crate::plan::{Step, plan};
 
-/// So many steps are named.
+/// Maximum number of named steps.
 const MAX_NAMED: usize = 5;
 
 /// The cut of the text: it stands in a reason.

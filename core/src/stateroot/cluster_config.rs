@@ -80,7 +80,8 @@ impl ConfigFiles {
             let next = format!(
                 "Pass --include-secret {name}, and push the image to a registry that only its hosts can read; or take the secret out."
             );
-            let cause = format!("it holds what looks like {cause}, and whoever can pull the image reads it");
+            let cause =
+                format!("it holds what looks like {cause}, and everybody who can pull the image can read it");
             problems.push(ConfigProblem { file: name, cause, next });
         }
     }
@@ -129,7 +130,10 @@ impl ConfigFiles {
             let name = format!("{EXTRA_MANIFESTS}/{name}");
             let mut file = File { name: &name, problems };
             let Some(text) = text else {
-                file.add("it is no regular file", "Move it out of the directory: only files are read there.");
+                file.add(
+                    "it is not a regular file",
+                    "Move it out of the directory: only files are read there.",
+                );
                 continue;
             };
             if ![".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending)) {
@@ -197,7 +201,7 @@ impl File<'_> {
     fn tree(&mut self, text: &str) -> Option<Value> {
         let cause = match yaml::tree(text) {
             Ok(tree) if tree.is_object() => return Some(tree),
-            Ok(_) => "it is no object".to_owned(),
+            Ok(_) => "it is not an object".to_owned(),
             Err(cause) => format!("it can't be read as YAML: {cause}"),
         };
         self.add(&cause, "Correct it.");
@@ -419,7 +423,7 @@ mod tests {
             manifests.map(|(name, text)| (name.to_owned(), text.map(str::to_owned))).into_iter().collect();
         let expected = [
             "extra-manifests/a.txt: it ends with neither .yaml, .yml nor .json",
-            "extra-manifests/b.yaml: it is no regular file",
+            "extra-manifests/b.yaml: it is not a regular file",
             "extra-manifests/c.json: a document has no apiVersion or no kind",
         ];
         assert_eq!(causes(&ConfigFiles { manifests, ..good() }), expected);

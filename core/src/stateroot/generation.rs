@@ -235,7 +235,7 @@ pub fn next_generation(
 
 /// Returns the state after the host was restored from a seed that was cut short; `None` where its object is gone.
 pub fn restored(state: &SeedGeneration, desired: &DesiredSeed, now: &str) -> Option<SeedGeneration> {
-    let why = "it was cut short; the host is restored: delete the object and create it again";
+    let why = "it was interrupted; the host is restored: delete the object and create it again";
     (!desired.is_without(&state.desire.uid)).then(|| state.clone().failed(why, now))
 }
 
@@ -293,7 +293,7 @@ mod tests {
         ];
         assert_eq!(lines(&made), completed);
         assert_eq!(next(Some(&made), &desire()), (Some(made.clone()), GenerationAction::Nothing));
-        // Another object is another seed; none is none.
+        // A different object is a different seed; without an object there is no seed.
         let other = SeedDesire { uid: "b".to_owned(), ..desire() };
         assert!(matches!(next(Some(&made), &other), (Some(_), GenerationAction::Make(_))));
         assert_eq!(next_generation(Some(&made), &DesiredSeed::None, NOW), (None, GenerationAction::Nothing));
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!([&all[1], &all[3]].map(|gone| restored(&cut, gone, NOW)), [None, None]);
         let failed = restored(&cut, &DesiredSeed::Unknown, NOW).unwrap();
         assert_eq!(failed.phase, GenerationPhase::Failed);
-        assert!(lines(&failed)[1].contains("Failed it was cut short"), "{failed:?}");
+        assert!(lines(&failed)[1].contains("Failed it was interrupted"), "{failed:?}");
         assert_eq!(next_generation(Some(&failed), &DesiredSeed::Unknown, NOW).1, GenerationAction::Nothing);
     }
 

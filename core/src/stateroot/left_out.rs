@@ -16,7 +16,7 @@ pub enum LeftOutClass {
     Identity,
     /// It is the state or a secret of the seed's cluster.
     Cluster,
-    /// It is good on this host and for now only.
+    /// It is valid only on this host and at this time.
     Moment,
 }
 

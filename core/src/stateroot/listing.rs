@@ -15,7 +15,7 @@ pub struct Stateroot {
     pub booted: bool,
     /// The next boot is of it.
     pub boots_next: bool,
-    /// Its deployments, in the order of the boot menu; none where it was never deployed to.
+    /// Its deployments, in the order of the boot menu; none if it was never deployed to.
     pub deployments: Vec<StaterootDeployment>,
 }
 

@@ -173,7 +173,7 @@ pub fn manifest_version(json: &[u8]) -> Result<Option<Version>, SeedError> {
     let document: Map<String, Value> =
         serde_json::from_slice(json).map_err(|error| refused(redacted(&error.to_string())))?;
     let Some(version) = document.get(KEY) else { return Ok(None) };
-    let version = version.as_str().ok_or_else(|| refused(format!("{KEY} is no text")))?;
+    let version = version.as_str().ok_or_else(|| refused(format!("{KEY} is not text")))?;
     if version.is_empty() {
         return Ok(None);
     }

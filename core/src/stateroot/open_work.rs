@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Job, StaterootName, StaterootPhase, StaterootRecord, StaterootStep};
 
-/// Work that has not ended: it is under way, or was cut short.
+/// Work that has not ended: it is under way, or was interrupted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -13,7 +13,7 @@ pub struct OpenWork {
     pub work: &'static str,
     /// The stateroot.
     pub stateroot: StaterootName,
-    /// The step that is under way, or is the next to be.
+    /// The step under way, or the next one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<&'static str>,
     /// The time of its beginning.

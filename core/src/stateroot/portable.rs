@@ -40,7 +40,7 @@ pub const COMMITTED_CONFIG: &str = "etc/machine-config-daemon/currentconfig";
 /// Most paths that a refusal names; the list names all.
 const MAX_REFUSALS: usize = 20;
 
-/// Reason for which a seed has a path, or has it not.
+/// Reason why a seed has or lacks a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -63,11 +63,11 @@ pub enum Because {
     Identity,
     /// It is of the seed's cluster.
     Cluster,
-    /// It is good on this host and for now only.
+    /// It is valid only on this host and at this time.
     Moment,
     /// An administrator leaves it out.
     Excluded,
-    /// Nothing says that it is portable.
+    /// It is not known as portable.
     Undeclared,
     /// A file of the config that looks like a key: the config brings it.
     ConfigSecret,

@@ -33,7 +33,7 @@ const MAX_TRIAL_BOOTS: u32 = 5;
 pub struct TrialRules {
     /// Time limit in seconds, from the start of the trial in one boot.
     pub within: u64,
-    /// A system that fails is left by itself.
+    /// Return automatically from a system that fails.
     pub returns: bool,
 }
 

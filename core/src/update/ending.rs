@@ -12,8 +12,8 @@
 //!    of a held node is back, so the next try drains it again. What refuses a plan costs no drain.
 //! 3. A change without end (a host that changes all the time, a program that writes the same target again and again)
 //!    causes tries without end: they are made no more often than [`SHORTEST_HOLD`].
-//! 4. A restart of the agent may be a boot or a crash. It is taken for a person's wish only where the fault is none that
-//!    needs another target, and the update has not rebooted the node: a try costs no reboot then.
+//! 4. A restart of the agent may be a boot or a crash. It counts as a retry request unless the fault needs another target or
+//!    the update has rebooted the node: so a try costs no reboot.
 
 use std::time::Duration;
 
@@ -207,13 +207,13 @@ impl Ending {
     /// Returns the ending of the fault, for people.
     fn as_str(self) -> &'static str {
         match self {
-            Self::Soon => "a retry by itself, within 1 min of the repair",
+            Self::Soon => "an automatic retry, within 1 min of the repair",
             Self::Later => {
-                "a retry by itself, within 10 min of the repair, or at once with `systemctl reload machine-config-agent`"
+                "an automatic retry, within 10 min of the repair, or at once with `systemctl reload machine-config-agent`"
             }
-            Self::Event => "what is waited for; the agent notices it by itself",
+            Self::Event => "the awaited event; the agent notices it",
             Self::Request => {
-                "another target or `systemctl reload machine-config-agent`; no retry by itself, it would disrupt the node"
+                "another target or `systemctl reload machine-config-agent`; no automatic retry, it would disrupt the node"
             }
             Self::Target => "another target, or a corrected one",
             Self::Start => "the next start of the program",
@@ -242,11 +242,11 @@ pub fn ended_by(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'s
     };
     let tried_by_itself = ending.longest().is_some();
     if tried_by_itself && update.is_some_and(|record| has_rebooted_by(record, Some(fault))) {
-        return "another target or `systemctl reload machine-config-agent`; no retry by itself, it would reboot again";
+        return "another target or `systemctl reload machine-config-agent`; no automatic retry, it would reboot again";
     }
     match ending {
         Ending::Soon | Ending::Later | Ending::Event | Ending::Request if !is_lasting => {
-            "another run of `apply`, or the start of the daemon, once the cause is repaired; no retry by itself"
+            "another run of `apply`, or the start of the daemon, once the cause is repaired; no automatic retry"
         }
         Ending::Soon if update.is_some_and(has_disturbed) => Ending::Later.as_str(),
         Ending::Soon | Ending::Later | Ending::Event | Ending::Request | Ending::Target | Ending::Start => {
@@ -323,9 +323,9 @@ mod tests {
     fn faults_of_apply_promise_no_retry() {
         for (reason, _) in ENDINGS.iter().filter(|(_, ending)| ending.longest().is_some()) {
             let fault = fault(reason);
-            assert!(ended_by(&fault, None, true).starts_with("a retry by itself, "), "{reason}");
+            assert!(ended_by(&fault, None, true).starts_with("an automatic retry, "), "{reason}");
             let words = ended_by(&fault, None, false);
-            assert!(words.contains("`apply`") && words.ends_with("no retry by itself"), "{reason}: {words}");
+            assert!(words.contains("`apply`") && words.ends_with("no automatic retry"), "{reason}: {words}");
         }
         assert_eq!(ended_by(&fault("InvalidConfig"), None, false), Ending::Target.as_str());
     }

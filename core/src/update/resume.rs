@@ -418,7 +418,7 @@ pub fn not_fallen_back(record: &Record, cause: &str) -> Fault {
         reason: reason.to_owned(),
         message: format!("{first}falling back to {origin} failed too: {cause}"),
         next: "Boot the deployment before by hand (ostree admin status), or change the target; mended in place: \
-               `systemctl reload machine-config-agent` has it prove itself again."
+               `systemctl reload machine-config-agent` repeats its health trial."
             .to_owned(),
     }
 }
@@ -496,7 +496,8 @@ fn foreign(record: &Record, running: &str) -> Fault {
             "the node came up in {running}, neither the old nor the new image of {}",
             record.to.config
         ),
-        next: "Somebody else switched the OS: boot the desired deployment, or change the target.".to_owned(),
+        next: "Another program or person switched the OS: boot the desired deployment, or change the target."
+            .to_owned(),
     }
 }
 
@@ -505,12 +506,12 @@ fn wrong(record: &Record, differences: &[Difference]) -> Fault {
         class: FaultClass::Degraded,
         reason: "VerificationFailed".to_owned(),
         message: format!(
-            "after the update to {} the host is not as planned: {}",
+            "after the update to {} the host differs from the plan: {}",
             record.to.config,
             listed(differences)
         ),
         next: if record.reboots > 0 {
-            "See `machine-config-agent verify --config target`; correct what is named there, or change the target."
+            "See `machine-config-agent verify --config target`; correct the differences, or change the target."
         } else {
             "Find the program that writes there at the same time, and correct it, or change the target."
         }

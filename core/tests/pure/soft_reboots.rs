@@ -29,7 +29,7 @@ fn plan_shows_soft_reboot() {
     let file = json!({"files": [{"path": "/etc/a", "contents": {"source": "data:,a"}}]});
     let old = host.clone().with(Requirement::Libostree, false);
     let open =
-        "where the new deployment has the same kernel and initramfs and the same SELinux policy; else reboot";
+        "if the new deployment has the same kernel and initramfs and the same SELinux policy; else reboot";
     let other = on("rendered-b", 'b', json!({}));
     let with_kargs = on("rendered-b", 'b', json!({"kernelArguments": ["nosmt"]}));
     let realtime = on("rendered-b", 'a', json!({"kernelType": "realtime"}));

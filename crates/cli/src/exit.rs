@@ -23,7 +23,7 @@ impl Exit {
     /// Anything else.
     pub const FAILED: Self = Self::of_all(
         "4",
-        "failed, or a document is invalid: the node is as before, or the message says what is open",
+        "failed, or a document is invalid: the node is as before, or the message names what is open",
     );
 
     /// A code of all verbs of a program.

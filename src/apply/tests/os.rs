@@ -269,7 +269,7 @@ async fn hung_backend_is_abandoned() {
         assert_eq!((error.class(), error.reason()), (FaultClass::Retry, reason), "{pace:?}");
         let text = error.to_string();
         assert!(text.starts_with(&format!("failed to update OS to {}: ", image('a'))), "{text}");
-        assert!(text.contains(words) && !text.contains("can't be ended"), "{text}");
+        assert!(text.contains(words) && !text.contains("can't be stopped"), "{text}");
         assert_eq!((*backend.abandoned.borrow(), backend.asked.borrow().len()), (1, 0), "{pace:?}");
     }
 }

@@ -78,6 +78,6 @@ fn read(directory: &Root) -> Result<ConfigFiles, CliError> {
 
 fn text(directory: &Root, name: &str) -> Result<Option<String>, CliError> {
     let bytes = directory.read_at_most(&format!("/{name}"), MAX_FILE_BYTES)?;
-    let no_text = |_| CliError::Input { path: name.to_owned(), cause: "it is no text in UTF-8".to_owned() };
+    let no_text = |_| CliError::Input { path: name.to_owned(), cause: "it is not UTF-8 text".to_owned() };
     bytes.map(|bytes| String::from_utf8(bytes).map_err(no_text)).transpose()
 }

@@ -59,7 +59,7 @@ struct Preview {
 #[command(
     after_help = "Example:\n  machine-config-agent seed create --image registry.example/seeds/sno:4.17.2 --version 4.17.2 --push --yes\n\n\
     A seed has changed files of packages, files of the committed config and what --include names; `--list` shows it.\n\
-    It is refused when a file that it would have looks like a secret.\n\
+    A seed is refused if a file in it looks like a secret.\n\
     The kubelet and CRI-O are stopped while /etc and /var are archived. Identity and secrets stay on this host.\n\
     After a failure the host is as it was; after a kill, `seed restore` restores it, and so do the\n\
     next `seed create` and the start of the daemon."
@@ -68,7 +68,7 @@ pub(super) struct Arguments {
     /// Name of the image, with a tag
     #[arg(long, value_name = "REF", required_unless_present = "list")]
     image: Option<String>,
-    /// Version of the seed: that of its cluster
+    /// Version of the seed: its cluster's
     #[arg(long, value_name = "VERSION", required_unless_present = "list")]
     version: Option<String>,
     /// Push the image; otherwise it stays in the directory
@@ -89,7 +89,7 @@ pub(super) struct Arguments {
     /// Path below /etc or /var to leave out; repeatable
     #[arg(long, value_name = "PATH")]
     exclude: Vec<String>,
-    /// Credentials for the push [default: those of pulls]
+    /// Credentials for the push [default: the credentials for pulls]
     #[arg(long, value_name = "FILE")]
     authfile: Option<String>,
     #[command(flatten)]

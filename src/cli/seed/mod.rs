@@ -30,7 +30,7 @@ enum Verb {
     Create(create::Arguments),
     /// Print the Containerfile that adds the configuration of a cluster to a bootc seed
     Containerfile(containerfile::Arguments),
-    /// Start services and remove files after a seed that was cut short
+    /// Start services and remove files after an interrupted seed
     Restore(restore::Arguments),
 }
 

@@ -12,7 +12,7 @@ use crate::telemetry::log::{self, Format};
 /// Flags of `seed restore`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  machine-config-agent seed restore\n\n\
-    Does nothing where no seed was cut short. The next `seed create` and the start of the daemon do the same.")]
+    Does nothing if no seed was interrupted. The next `seed create` and the start of the daemon do the same.")]
 pub(super) struct Arguments {}
 
 /// Restores the host.
@@ -22,7 +22,7 @@ pub(super) async fn run(_: &Arguments, environment: &Environment) -> Result<u8, 
     let mut journal = open_journal(&root, environment)?;
     log::start(Format::Text);
     let was_open = restore_seed(&mut journal, &SeedHost { root: &root, systemd: &systemd }).await?;
-    print(if was_open { "The host is restored" } else { "No seed was cut short" })?;
+    print(if was_open { "The host is restored" } else { "No seed was interrupted" })?;
     Ok(0)
 }
 

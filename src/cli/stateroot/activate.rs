@@ -22,15 +22,15 @@ use crate::stateroot::{
 /// Flags of `stateroot activate`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  machine-config-agent stateroot activate rhcos_4.17.2 --yes\n\n\
-    The new system has to prove itself, as each new deployment: otherwise the machine returns to the stateroot that runs now.")]
+    The new system must pass its health trial, as each new deployment; otherwise the machine returns to the stateroot that runs now.")]
 pub(super) struct Arguments {
-    /// The stateroot, which was prepared
+    /// The prepared stateroot
     #[arg(value_name = "STATEROOT")]
     name: String,
     /// Time limit of the health trial, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = TrialRules::default().within, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     within: u64,
-    /// Stay in the new system when it does not prove itself; the fault is reported only
+    /// Stay in the new system if it fails its health trial; only report the fault
     #[arg(long)]
     no_return: bool,
     #[command(flatten)]
@@ -270,7 +270,7 @@ fn shown(output: Output, job: &Job, state: &'static str) -> Result<(), CliError>
     }
     let proves = trial.as_ref().map_or_else(String::new, |rules| {
         let otherwise = if rules.returns { format!("{previous} boots again") } else { "it stays".to_owned() };
-        format!("\nIt has {} s to prove itself; otherwise {otherwise}", rules.within)
+        format!("\nIt has {} s to pass its health trial; otherwise {otherwise}", rules.within)
     });
     print(&match state {
         "planned" => {

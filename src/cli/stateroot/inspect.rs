@@ -22,7 +22,7 @@ pub(super) struct Arguments {
     /// The seed image, by digest
     #[arg(value_name = "IMAGE")]
     image: String,
-    /// The version that the seed has to be of
+    /// Required version of the seed
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
     /// Output format

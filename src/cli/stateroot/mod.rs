@@ -37,9 +37,9 @@ enum Verb {
     List(list::Arguments),
     /// Show what a seed image is and whether this host can take it; pulls no layer
     Inspect(inspect::Arguments),
-    /// Make a second system of a seed image; it does not boot by itself
+    /// Make a second system from a seed image, without booting it
     Prepare(prepare::Arguments),
-    /// Boot a stateroot that was prepared; it has to prove itself
+    /// Boot a prepared stateroot and run its health trial
     Activate(activate::Arguments),
     /// Boot the previous stateroot again
     RollBack(activate::BackArguments),

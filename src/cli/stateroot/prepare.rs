@@ -15,16 +15,16 @@ use crate::stateroot::{Findings, Job, StaterootName, Version};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  machine-config-agent stateroot prepare registry.example/seed@sha256:DIGEST --version 4.17.2\n\n\
-    The running system, and what boots next, stay as they are. Repeat it to resume a run that was cut short."
+    The running system, and what boots next, stay as they are. Repeat the command to resume an interrupted run."
 )]
 pub(super) struct Arguments {
     /// The seed image, by digest
     #[arg(value_name = "IMAGE")]
     image: String,
-    /// Its version
+    /// Required version of the seed
     #[arg(long, value_name = "VERSION")]
     version: String,
-    /// A kernel argument of this host that the new system gets, too; `KARG.*` stands for all that begin so
+    /// Kernel argument of this host to keep in the new system; `KARG.*` matches all that begin with `KARG.`
     #[arg(long, value_name = "KARG")]
     keep_karg: Vec<String>,
     /// Print the plan, and change nothing

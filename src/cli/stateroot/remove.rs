@@ -11,7 +11,7 @@ use crate::stateroot::{Job, StaterootName};
 /// Flags of `stateroot remove`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  machine-config-agent stateroot remove rhcos_4.17.2 --yes\n\n\
-    Deployments, /etc, /var, kernels and refs of the stateroot go. The booted one, and the one that boots next, are refused.")]
+    Removes deployments, /etc, /var, kernels and refs of the stateroot. Refuses the booted stateroot and the one that boots next.")]
 pub(super) struct Arguments {
     /// The stateroot
     #[arg(value_name = "STATEROOT")]

@@ -19,7 +19,7 @@ use crate::update::Fault;
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of systemd, or of the lock")]
 pub(super) struct AgentStatus {
-    /// `None`: it can't be known.
+    /// `None`: unknown.
     pub(super) running: Option<bool>,
     /// Its process, if it is in this namespace.
     pub(super) pid: Option<i32>,
@@ -34,7 +34,7 @@ pub(super) struct AgentStatus {
     /// True if its unit is masked.
     #[serde(skip)]
     pub(super) is_masked: bool,
-    /// Its state, for people.
+    /// Its state, human-readable.
     pub(super) text: String,
     /// Since when it does not run, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ impl AgentStatus {
         }
         // It holds no lock: it has touched nothing of the host.
         if let (true, Some(file)) = (service.active == "active", service.text.strip_prefix(WAITS_FOR)) {
-            let text = format!("waiting for {file}, which is not there");
+            let text = format!("waiting for {file}, which does not exist");
             return Self { running: Some(false), awaits: Some(file.to_owned()), ..Self::unknown(text) };
         }
         let failed = service.active == "failed" || is_restarted(service);
@@ -290,7 +290,7 @@ mod tests {
     fn agent_without_target_waits() {
         let text = "Waits for /etc/machine-config-agent/target.yaml".to_owned();
         let waits = status_of(ServiceState { text, ..service("active", "success", "enabled") });
-        assert_eq!(waits.text, "waiting for /etc/machine-config-agent/target.yaml, which is not there");
+        assert_eq!(waits.text, "waiting for /etc/machine-config-agent/target.yaml, which does not exist");
         assert_eq!((waits.fault(None, false), waits.is_well()), (None, true));
         let unfinished = Unfinished { update: "u1".to_owned(), phase: "Verifying".to_owned() };
         assert!(
@@ -298,7 +298,7 @@ mod tests {
                 .fault(Some(&unfinished), false)
                 .unwrap()
                 .message
-                .contains("target.yaml, which is not there")
+                .contains("target.yaml, which does not exist")
         );
         let managed = waits.fault(None, true).unwrap();
         assert!(

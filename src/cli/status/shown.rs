@@ -42,18 +42,18 @@ pub(super) struct Status {
     /// The update that failed and is held.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) held: Option<HeldUpdate>,
-    /// Begin of the state, or of the fault. `None` if unknown: on a host that was never managed, and of a fault that no agent noticed.
+    /// Start of the state, or of the fault. `None` if unknown: on a host that was never managed, and of a fault that no agent noticed.
     pub(super) since: Option<String>,
     pub(super) progress: Option<Progress>,
     /// Work for the desired target before there is an update.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) doing: Option<String>,
-    /// Begin of that work, RFC 3339.
+    /// Start of that work, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) doing_since: Option<String>,
     /// The awaited object: the drain, and the cause of its delay.
     pub(super) waiting: Option<String>,
-    /// Time of the agent's next try by itself, RFC 3339.
+    /// Time of the agent's next automatic retry, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_try: Option<String>,
     /// The image that is to be on the node before it is desired.

@@ -12,9 +12,9 @@ use crate::model::{ImageRef, Karg};
 pub(super) struct StagedManually {
     image: Option<ImageRef>,
     deployment: String,
-    /// Kernel arguments that the next boot has and this one has not.
+    /// Kernel arguments that the next boot has and this one lacks.
     added_kernel_arguments: Vec<Karg>,
-    /// Kernel arguments that this boot has and the next one has not.
+    /// Kernel arguments that this boot has and the next one lacks.
     removed_kernel_arguments: Vec<Karg>,
 }
 

@@ -212,7 +212,8 @@ impl Busy {
             tokio::time::sleep_until(until).await;
             return Ok(());
         }
-        let cause = format!("{IS_BUSY}{object} is requested in {} s, as it asked", wait.as_secs());
+        let cause =
+            format!("{IS_BUSY}{object} is requested in {} s, as the server requested", wait.as_secs());
         Err(KubeError::Away { server: self.connector.server()?, cause })
     }
 

@@ -189,7 +189,7 @@ fn bearer(credentials: &ApiCredentials) -> Result<Option<HeaderValue>, KubeError
     let value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()));
     let mut value = value.map_err(|_| KubeError::Config {
         file: credentials.file.clone(),
-        cause: "its token is no token".into(),
+        cause: "its token is not a valid token".into(),
     })?;
     value.set_sensitive(true);
     Ok(Some(value))

@@ -115,12 +115,16 @@ impl KubeError {
         }
         let cause = if let kube::Error::SerdeError(error) = error {
             // Without the parser's quotation: the position is enough, and an object may hold secrets.
-            format!("the answer is no such object (line {}, column {})", error.line(), error.column())
+            format!(
+                "the answer is not the expected object (line {}, column {})",
+                error.line(),
+                error.column()
+            )
         } else if let kube::Error::FromUtf8(_) = error {
-            "the answer is no text".to_owned()
+            "the answer is not text".to_owned()
         } else if let kube::Error::Api(_) = error {
             // kube takes an object of another kind for a status: refusals are made by `client`.
-            "the answer is no such object".to_owned()
+            "the answer is not the expected object".to_owned()
         } else {
             error.to_string()
         };
@@ -210,24 +214,24 @@ impl KubeError {
     pub fn next(&self) -> String {
         match self {
             Self::Away { cause, .. } if is_answer(cause) => {
-                "Look at the API server and its etcd if this lasts (kubectl get --raw /readyz?verbose); the agent tries again by itself.".to_owned()
+                "Check the API server and its etcd if this lasts (kubectl get --raw /readyz?verbose); the agent retries.".to_owned()
             }
             Self::Away { cause, .. } => untrusted::next(cause)
-                .unwrap_or("See that the node reaches the API server; the agent connects by itself.")
+                .unwrap_or("Check that the node reaches the API server; the agent connects automatically.")
                 .to_owned(),
             Self::NotFound { object } => format!("Create {object}, or change what names it."),
             Self::Refused { status: 401, .. } => {
-                "Renew the node's certificate or token; the agent reads it again by itself.".to_owned()
+                "Renew the node's certificate or token; the agent rereads it automatically.".to_owned()
             }
             Self::Refused { status: 403, .. } => {
-                "Grant the agent's identity this permission (its manifests have it); the agent tries again by itself.".to_owned()
+                "Grant the agent's identity this permission (its manifests have it); the agent retries.".to_owned()
             }
             Self::Refused { object, .. } | Self::Invalid { object, .. } => {
-                format!("Correct {object}; the agent tries again by itself.")
+                format!("Correct {object}; the agent retries.")
             }
-            Self::Config { file, .. } => format!("Correct {file}; the agent reads it again by itself."),
+            Self::Config { file, .. } => format!("Correct {file}; the agent rereads it automatically."),
             Self::OtherNode { file, found, .. } => format!(
-                "Start the agent as node {found} (--node-name, or NODE_NAME), or correct {file}, which is read again by itself."
+                "Start the agent as node {found} (--node-name, or NODE_NAME), or correct {file}, which the agent rereads automatically."
             ),
             Self::NoKubeconfig { .. } => "On a new node, wait until the kubelet has written it; otherwise name the right file with \
                 --kubeconfig. The agent looks again by itself."
@@ -262,7 +266,7 @@ mod tests {
     /// After "waits for" `status` writes a thing: no sentence, and no second "waiting for".
     #[test]
     fn awaited_is_named_once() {
-        let (file, cause) = ("/etc/kubernetes/kubeconfig".to_owned(), "it is not there".to_owned());
+        let (file, cause) = ("/etc/kubernetes/kubeconfig".to_owned(), "it does not exist".to_owned());
         let all = [
             KubeError::Away { server: "https://a:6443".to_owned(), cause: "connection refused".to_owned() },
             KubeError::NoKubeconfig { cause: cause.clone() },
@@ -290,11 +294,11 @@ mod tests {
     fn server_that_is_busy_is_not_called_unreachable() {
         for cause in [
             "it answers 503 for Node a: etcd has no leader",
-            "it is busy; Node a is requested in 9 s, as it asked",
+            "it is busy; Node a is requested in 9 s, as the server requested",
         ] {
             let error = KubeError::Away { server: "s".to_owned(), cause: cause.to_owned() };
             assert_eq!(error.to_string(), format!("the API server s is not available: {cause}"));
-            assert!(error.next().starts_with("Look at the API server"), "{}", error.next());
+            assert!(error.next().starts_with("Check the API server"), "{}", error.next());
         }
     }
 }

@@ -83,7 +83,7 @@ impl Cluster {
                     let instead = self.instead.clone();
                     return Err(ControlError::NotInCluster { config: name.clone(), instead });
                 }
-                let why = format!("it is not there; waiting up to {} s{}", GRACE.as_secs(), self.instead);
+                let why = format!("it does not exist; waiting up to {} s{}", GRACE.as_secs(), self.instead);
                 Err(ControlError::WaitingForObject { object: document, why })
             }
             Err(error) if error.is_away() => Ok(self.cache.config(name)?.ok_or(error)?),

@@ -217,7 +217,7 @@ impl Identity {
             let name = path.display().to_string();
             let read = self.root.read(&name).map_err(|error| wrong(&name, error.to_string()))?;
             match read.map(|bytes| kind(&bytes)) {
-                None => causes.push(format!("{name} is not there")),
+                None => causes.push(format!("{name} does not exist")),
                 Some(Some(kind)) if kind != "Config" => {
                     causes.push(format!("{name} is a {}", short(&kind, MAX_NAME)));
                 }
@@ -266,7 +266,7 @@ impl Identity {
             (None, Some(file)) => {
                 let bytes = self.named(path, "tokenFile", file)?;
                 let text = String::from_utf8(bytes)
-                    .map_err(|_| wrong(&path.display(), format!("its tokenFile {file} is no text")))?;
+                    .map_err(|_| wrong(&path.display(), format!("its tokenFile {file} is not text")))?;
                 Some(SecretString::from(text.trim()))
             }
             (None, None) => None,
@@ -289,7 +289,7 @@ impl Identity {
         if let Some(data) = data.filter(|data| !data.is_empty()) {
             let decoded = base64::engine::general_purpose::STANDARD.decode(data.trim());
             let bytes = decoded
-                .map_err(|_| wrong(&kubeconfig.display(), format!("its {field}-data is no base64")))?;
+                .map_err(|_| wrong(&kubeconfig.display(), format!("its {field}-data is not base64")))?;
             return Ok(Some(bytes));
         }
         let Some(file) = file.filter(|file| !file.is_empty()) else { return Ok(None) };
@@ -308,11 +308,11 @@ impl Identity {
     fn bytes(&self, path: &Path) -> Result<Vec<u8>, KubeError> {
         let name = path.display().to_string();
         let read = self.root.read(&name).map_err(|error| wrong(&name, error.to_string()))?;
-        read.ok_or_else(|| wrong(&name, "it is not there".to_owned()))
+        read.ok_or_else(|| wrong(&name, "it does not exist".to_owned()))
     }
 
     fn text(&self, path: &Path) -> Result<String, KubeError> {
-        String::from_utf8(self.bytes(path)?).map_err(|_| wrong(&path.display(), "it is no text".to_owned()))
+        String::from_utf8(self.bytes(path)?).map_err(|_| wrong(&path.display(), "it is not text".to_owned()))
     }
 }
 
@@ -468,7 +468,7 @@ mod tests {
         let [first, second] = [&kubelet, &kubeadm].map(|path| path.display().to_string());
         assert_eq!(
             missing.to_string(),
-            format!("there is no kubeconfig: {first} is not there, {second} is not there")
+            format!("there is no kubeconfig: {first} does not exist, {second} does not exist")
         );
         assert!(missing.next().starts_with("On a new node, wait"), "{}", missing.next());
         std::fs::write(&kubeadm, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n")

@@ -1,4 +1,4 @@
-//! The control plane as a Kubernetes API server: the own Node is the desk where controllers and agent meet.
+//! The control plane as a Kubernetes API server: the Node object is the interface between controllers and agent.
 //!
 //! ```text
 //!   own Node  --watch (metadata)-->  NodeSnapshot  --> desired(), changed(), drain(), uncordon()   annotations in

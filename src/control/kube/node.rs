@@ -135,7 +135,8 @@ pub(super) fn broken(object: &str, status: Status) -> Option<KubeError> {
 /// Makes the error of an answer that is something else.
 pub(super) fn unreadable(object: &str, error: &serde_json::Error) -> KubeError {
     // Without the parser's quotation: the position is enough, and an object may hold secrets.
-    let cause = format!("the answer is no such object (line {}, column {})", error.line(), error.column());
+    let cause =
+        format!("the answer is not the expected object (line {}, column {})", error.line(), error.column());
     KubeError::Invalid { object: object.to_owned(), cause }
 }
 

@@ -65,8 +65,8 @@ impl Proxy {
         };
         let any = Uri::from_static("https://any.invalid/");
         let known = Matcher::builder().all(url.to_owned()).build().intercept(&any);
-        let known =
-            known.ok_or_else(|| wrong("the proxy to its server is no URL of the form http://HOST:PORT"))?;
+        let known = known
+            .ok_or_else(|| wrong("the proxy to its server is not a URL of the form http://HOST:PORT"))?;
         let (protocol, default_port) = match known.uri().scheme_str() {
             Some("http") => (Protocol::Http(known.basic_auth().cloned()), 80),
             Some("https") => (Protocol::Https(known.basic_auth().cloned()), 443),
@@ -91,7 +91,7 @@ impl Proxy {
             None if known.uri().authority().is_some_and(|authority| authority.as_str() == named) => {
                 default_port
             }
-            None => return Err(wrong("the proxy to its server has a port that is no number")),
+            None => return Err(wrong("the proxy to its server has a port that is not a number")),
         };
         Ok(Self { address: (host.to_owned(), port), protocol })
     }

@@ -97,7 +97,8 @@ async fn read_until_present(api: &ApiClient, mut backoff: Backoff) -> Contents {
 async fn read(api: &ApiClient) -> Result<Contents, KubeError> {
     let invalid = |cause: &str| KubeError::Invalid { object: OBJECT.to_owned(), cause: cause.to_owned() };
     let text = api.get(PATH, OBJECT).await?;
-    let object: ConfigMap = serde_json::from_str(&text).map_err(|_| invalid("the answer is no ConfigMap"))?;
+    let object: ConfigMap =
+        serde_json::from_str(&text).map_err(|_| invalid("the answer is not a ConfigMap"))?;
     let plain = || {
         let text = object.data.as_ref()?.get(KEY)?;
         // MCO's own has it encoded again.

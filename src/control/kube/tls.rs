@@ -51,7 +51,7 @@ impl Endpoint {
             file: credentials.file.clone(),
             cause: format!("its server {:?} {cause}", credentials.server),
         };
-        let uri: Uri = credentials.server.parse().map_err(|_| wrong("is no URL"))?;
+        let uri: Uri = credentials.server.parse().map_err(|_| wrong("is not a URL"))?;
         if uri.scheme_str() != Some("https") {
             return Err(wrong("is not https"));
         }
@@ -120,7 +120,7 @@ fn client_config(
         Some((certificate, key)) => {
             let chain = certificates(certificate, &credentials.file)?;
             let key = PrivateKeyDer::from_pem_slice(key)
-                .map_err(|_| wrong("its client key is no PEM key".to_owned()))?;
+                .map_err(|_| wrong("its client key is not a PEM key".to_owned()))?;
             let config = builder.with_client_auth_cert(chain, key);
             config.map_err(|error| wrong(untrusted::of_file("its client certificate", &error)))?
         }

@@ -11,31 +11,31 @@ use crate::model::Timestamp;
 const CAUSES: [(&str, &str); 7] = [
     (
         EXPIRED,
-        "Renew the API server's certificate, or correct the node's clock (`timedatectl`); the agent connects by itself.",
+        "Renew the API server's certificate, or correct the node's clock (`timedatectl`); the agent connects automatically.",
     ),
     (
         NOT_YET_VALID,
-        "Correct the node's clock (`timedatectl`), or replace the API server's certificate; the agent connects by itself.",
+        "Correct the node's clock (`timedatectl`), or replace the API server's certificate; the agent connects automatically.",
     ),
     (
         OTHER_CA,
-        "Put the API server's CA into the kubeconfig (certificate-authority), or correct its server; the agent connects by itself.",
+        "Put the API server's CA into the kubeconfig (certificate-authority), or correct its server; the agent connects automatically.",
     ),
     (
         OTHER_NAME,
-        "Name the API server in the kubeconfig as its certificate does (server, or tls-server-name); the agent connects by itself.",
+        "Name the API server in the kubeconfig as its certificate does (server, or tls-server-name); the agent connects automatically.",
     ),
     (
         VERSION_1,
-        "Issue the API server's certificate anew, of version 3 with its names as subject alternative names; the agent connects by itself.",
+        "Reissue the API server's certificate as version 3, with its names as subject alternative names; the agent connects automatically.",
     ),
     (
         UNUSABLE,
-        "Check the node's clock (`timedatectl`), and the CA and the server in the kubeconfig; the agent connects by itself.",
+        "Check the node's clock (`timedatectl`), and the CA and the server in the kubeconfig; the agent connects automatically.",
     ),
     (
         NO_TLS,
-        "Correct the server and its port in the kubeconfig, or the proxy before it; the agent connects by itself.",
+        "Correct the server and its port in the kubeconfig, or the proxy before it; the agent connects automatically.",
     ),
 ];
 
@@ -69,7 +69,7 @@ pub(super) fn of_tls(error: &rustls::Error) -> String {
         return of_certificate(refused);
     }
     if let rustls::Error::InvalidMessage(_) = error {
-        return format!("{NO_TLS}: its port is that of another protocol, such as plain HTTP");
+        return format!("{NO_TLS}: its port serves another protocol, such as plain HTTP");
     }
     error.to_string()
 }
@@ -85,11 +85,11 @@ pub(super) fn of_file(certificate: &str, error: &rustls::Error) -> String {
 
 fn of_certificate(refused: &CertificateError) -> String {
     if let CertificateError::ExpiredContext { time, not_after } = refused {
-        return format!("{EXPIRED} at {}, and the node's clock says {}", at(*not_after), at(*time));
+        return format!("{EXPIRED} at {}, and the node's clock shows {}", at(*not_after), at(*time));
     }
     if let CertificateError::NotValidYetContext { time, not_before } = refused {
         return format!(
-            "{NOT_YET_VALID}: it begins at {}, and the node's clock says {}",
+            "{NOT_YET_VALID}: it begins at {}, and the node's clock shows {}",
             at(*not_before),
             at(*time)
         );
@@ -152,7 +152,7 @@ mod tests {
             ),
             (
                 CertificateError::NotValidYetContext { time: now, not_before: later },
-                "begins at 2030-03-17T17:46:40Z, and the node's clock says 2026-11-25T09:46:40Z",
+                "begins at 2030-03-17T17:46:40Z, and the node's clock shows 2026-11-25T09:46:40Z",
                 "Correct the node's clock",
             ),
             (CertificateError::UnknownIssuer, "of another CA than", "certificate-authority"),

@@ -144,7 +144,7 @@ fn lost_at(dir: &Dir, name: &str, change: &Change<'_>, is_whole: bool) -> Result
     let is_linked = names > 1 && !change.may_be_linked();
     let names = is_linked.then(|| {
         format!(
-            "it has {names} names (hard links), the others keep the old content, and no undo joins them again"
+            "it has {names} names (hard links), the other names keep the old content, and no undo joins them again"
         )
     });
     let lost = (!lost.is_empty()).then(|| format!("no undo gives it {} again", lost.join(", ")));
@@ -225,7 +225,10 @@ fn fixed(flags: rustix::io::Result<IFlags>, object: &str) -> Option<Obstacle> {
         return None;
     };
     let cause = format!("{object} is {word} (lsattr -d {quoted})", quoted = shell_word(object));
-    Some(Obstacle { cause, next: format!("Find out who made it so, then: chattr -{letter} {object}") })
+    Some(Obstacle {
+        cause,
+        next: format!("Find the program or person that set it, then: chattr -{letter} {object}"),
+    })
 }
 
 /// Refuses a path of the agent's own that can't be written or replaced, as far as that is seen before: a read-only file system, a

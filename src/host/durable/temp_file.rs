@@ -15,7 +15,7 @@ use crate::host::HostError;
 use crate::host::root::{AttributeList, Dir, drop_access_list, mode_bits, set_attributes, unlink};
 use crate::model::ids::DRAFT_SUFFIX;
 
-/// So often a name that is taken is freed: an honest host needs one try, and a hostile one shall not keep us for ever.
+/// So often a name that is taken is freed: an honest host needs one try, and this bounds the tries on a hostile one.
 const TRIES: u32 = 16;
 
 /// A new version that is to replace a path.

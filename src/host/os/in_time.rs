@@ -53,11 +53,11 @@ impl Limit {
     pub fn next_step(self) -> &'static str {
         match self {
             Self::Stall => {
-                "See what it waits for (the line to the registry, journalctl -b); it is tried again."
+                "Check what delays it (the network to the registry, journalctl -b); the agent retries."
             }
             Self::Total => {
                 "Use a smaller image or a faster link to the registry, or raise the limit in \
-                 /etc/machine-config-agent/settings.toml; it is tried again."
+                 /etc/machine-config-agent/settings.toml; the agent retries."
             }
         }
     }

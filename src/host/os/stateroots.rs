@@ -261,7 +261,7 @@ impl Stateroots {
     pub async fn ensure_absent(&self, name: &StaterootName) -> Result<(), HostError> {
         match self.find(name).await? {
             None => Ok(()),
-            Some(_) => Err(in_use(name, "a stateroot of this name is there already")),
+            Some(_) => Err(in_use(name, "a stateroot of this name exists already")),
         }
     }
 

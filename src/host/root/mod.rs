@@ -1,8 +1,8 @@
 //! The rooted file system: every path of the agent is below one directory, for any links in it.
 //!
 //! Reading resolves links inside the root (`openat2` with `RESOLVE_IN_ROOT`). Writing walks ([`walk`]): each directory
-//! on the way is opened without following links and must be in safe hands. Invariant: nothing outside the root is
-//! ever opened, and nothing is written where another user could have put a link.
+//! on the way is opened without following links; root or the agent's user must own it, and nobody else may write it.
+//! Invariant: nothing outside the root is ever opened, and nothing is written where another user could have put a link.
 
 mod ahead;
 mod aside;
@@ -46,7 +46,7 @@ pub use walk::Hands;
 pub(in crate::host) use walk::{Dir, MadeDirectory, Missing};
 
 /// `RESOLVE_IN_ROOT` gives EAGAIN when something below the root is renamed meanwhile: a few tries are enough for
-/// an honest host, and a hostile one shall not keep us for ever.
+/// an honest host, and this bounds the retries on a hostile one.
 const RESOLVE_TRIES: u32 = 128;
 
 /// The directory that everything is below: `/`, a sysroot, a sandbox, a test's directory.

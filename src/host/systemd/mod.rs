@@ -46,6 +46,6 @@ const SETTLING: Duration = Duration::from_millis(100);
 
 /// Names one of the agent's own units, or one that it knows of.
 pub(in crate::host) fn known(name: &str) -> Result<UnitName, HostError> {
-    let wrong = |_| HostError::Unit { unit: name.to_owned(), cause: "it is no name of a unit".to_owned() };
+    let wrong = |_| HostError::Unit { unit: name.to_owned(), cause: "it is not a unit name".to_owned() };
     UnitName::new(name).map_err(wrong)
 }

@@ -160,7 +160,7 @@ async fn image_switch(
     show: &mut Show,
     base: &Config,
 ) -> Result<(Config, ImageRef), SandboxError> {
-    show.scene("An image switch that skips files and units", "image v2 carries rendered-worker-d: settings and a unit in /etc; the config also asks for a file in /var, and the agent had changed /etc/chrony.conf here");
+    show.scene("An image switch that skips files and units", "image v2 carries rendered-worker-d: settings and a unit in /etc; the config also has a file in /var, and the agent had changed /etc/chrony.conf here");
     let mut config = base.next("rendered-worker-d");
     config.set("/etc/app/settings.conf", 0o644, APP_SETTINGS);
     config.set("/etc/chrony.conf", 0o644, "pool time.example iburst maxsources 4\n");
@@ -234,7 +234,7 @@ async fn drift(node: &mut Node, show: &mut Show) -> Played {
     same(show, node, "/etc/app/settings.conf", &edited);
     node.write("/etc/app/settings.conf", APP_SETTINGS)?;
     node.until(show, done("rendered-worker-d")).await?;
-    show.check("restored manually, the node is Done by itself", true, "");
+    show.check("restored manually, the node is Done automatically", true, "");
     Ok(())
 }
 
@@ -291,7 +291,7 @@ async fn die_between(node: &mut Node, show: &mut Show, config: &Config) -> Playe
     );
     let (_, output) = node.verb(&["status", "--os-backend", "ostree"]).await?;
     show.block("status", &output);
-    show.check("status says that it was applying", output.contains("Applying"), &output);
+    show.check("status shows that it was applying", output.contains("Applying"), &output);
     Ok(())
 }
 

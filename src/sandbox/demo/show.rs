@@ -50,11 +50,11 @@ impl Show {
     }
 
     pub(super) fn opening(&self, dir: &Path, privilege: Privilege) {
-        self.line(BOLD, "machine-config-agent: the main job on a throwaway libostree host");
+        self.line(BOLD, "machine-config-agent: a demo on a throwaway libostree host");
         self.line(DIM, &format!("  in {}, {}", dir.display(), privilege_text(privilege)));
         self.line(DIM, "  real: libostree's sysroot, deployments, staging, finalization and /etc merge; OCI images; skopeo; the agent");
         self.line(DIM, "  played: the reboot. It is a new set of namespaces with the deployment that the boot entries name, an empty");
-        self.line(DIM, "  /run and a new boot id. No service manager runs, so reloads and restarts are left out, and said so.");
+        self.line(DIM, "  /run and a new boot id. No service manager runs, so reloads and restarts are skipped and logged.");
     }
 
     pub(super) fn scene(&mut self, title: &str, asked: &str) {
@@ -146,7 +146,7 @@ fn print(style: Style, colour: &str, text: &str) {
 /// Returns the privilege of the sandbox, in a word.
 fn privilege_text(privilege: Privilege) -> &'static str {
     match privilege {
-        Privilege::Root => "as root, in mount and PID namespaces of its own",
+        Privilege::Root => "as root, in separate mount and PID namespaces",
         Privilege::UserNamespace => "without root, in a user namespace (there `core` has root's id)",
     }
 }

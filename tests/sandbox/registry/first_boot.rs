@@ -76,7 +76,7 @@ fn first_boot_waits_for_correction_of_proxy_file() {
     };
     until(["ProxyFileUnusable", PROXIES, "line 2: the value of HTTPS_PROXY"]);
     let status = node.verb(&["status", "--os-backend", "ostree"]).text;
-    for part in ["line 2: ", "Correct /etc/mco/proxy.env. It is read again by itself."] {
+    for part in ["line 2: ", "Correct /etc/mco/proxy.env. The agent rereads it automatically."] {
         assert!(status.contains(part), "{status}");
     }
     std::fs::write(node.path("/etc/mco/next.env"), "").unwrap();

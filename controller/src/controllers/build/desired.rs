@@ -109,7 +109,7 @@ fn missing_secret(group: &Group, snapshot: &Snapshot) -> Option<String> {
 fn missing_mount(secrets: &[&str], snapshot: &Snapshot) -> Option<String> {
     let name = secrets.iter().find(|name| !snapshot.secrets.contains_key(**name))?;
     Some(format!(
-        "there is no Secret {name} in the controller's namespace, which the build settings mount; create it, or take the mount away"
+        "there is no Secret {name} in the controller's namespace, which the build settings mount; create it, or remove the mount"
     ))
 }
 

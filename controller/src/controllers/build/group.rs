@@ -59,7 +59,7 @@ fn degraded(pool: &MachineConfigPool) -> Option<String> {
     let keeps = |kind: &str| KEEPS_BUILDS.contains(&kind);
     let found = all.find(|condition| condition.status == "True" && keeps(&condition.type_))?;
     // Its own message may change with each node.
-    Some(format!("its condition {} says why", found.type_))
+    Some(format!("its condition {} shows why", found.type_))
 }
 
 impl Group {

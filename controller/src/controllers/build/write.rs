@@ -39,7 +39,7 @@ pub(super) struct Writer<'a> {
 
 /// Something that was decided by is gone: it is read and decided again.
 fn gone() -> RequestError {
-    RequestError::Failed("what it belongs to is gone".to_owned())
+    RequestError::Failed("its owner is gone".to_owned())
 }
 
 /// Somebody wrote to a build meanwhile: it is read and decided again.

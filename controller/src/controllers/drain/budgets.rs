@@ -45,7 +45,7 @@ impl SharedBudgets {
                     }
                 }
                 Err(failure) => {
-                    // Not each try. What passes by itself is told for all kinds together.
+                    // Log once per outage; outages that pass are logged for all kinds together.
                     let is_told = failure.is_refusal() || failure.code == 404;
                     if is_told && told.as_ref() != Some(&failure.cause) {
                         warn!(

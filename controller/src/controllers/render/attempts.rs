@@ -50,7 +50,7 @@ impl Controller {
         self.stand_for_present(&pool);
         self.metrics.wrote("render", "failed");
         let failed = self.tries.failed(&name, &input, &error);
-        // Not each try.
+        // Do not log each try.
         if failed.is_logged && !failed.is_told {
             warn!("pool {name}: {error}");
         }

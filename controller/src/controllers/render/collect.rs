@@ -67,7 +67,7 @@ impl Controller {
     /// Tells of a deletion that failed; returns the pause before the next try.
     async fn not_deleted(&self, name: &str, uid: &str, error: &RequestError) -> Duration {
         let failed = self.deletions.failed(name, uid, error);
-        let text = format!("MachineConfig {name}, which nobody uses, is not deleted: {error}");
+        let text = format!("Unused MachineConfig {name} is not deleted: {error}");
         if failed.is_logged {
             warn!("{text}");
         }

@@ -15,7 +15,7 @@ use crate::controllers::metrics::Metrics;
 use crate::controllers::seed;
 use crate::controllers::work::Work;
 
-/// So many pools are rendered and written at once: each holds a rendered config in memory.
+/// Maximum pools rendered and written concurrently: each holds a rendered config in memory.
 const MAX_AT_ONCE: usize = 4;
 
 /// Runs the controller until the task is aborted.

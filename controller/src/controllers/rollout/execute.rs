@@ -23,13 +23,13 @@ use crate::controllers::node_write::write_body;
 use crate::controllers::write::Write;
 use crate::rollout::{Answer, Node, NodePatch, Pair};
 
-/// So many nodes are written to at once.
+/// Maximum concurrent writes of nodes.
 const MAX_WRITES: usize = 16;
 
 /// So many writes are under way at most, with those that are not answered in time.
 const MAX_UNDER_WAY: usize = 256;
 
-/// So many statuses are written at once.
+/// Maximum concurrent writes of statuses.
 const MAX_STATUSES: usize = 64;
 
 /// Time for which decisions wait for the answers of nodes. One that hangs delays no other one: its write goes on beside the next decisions.
@@ -292,7 +292,7 @@ impl Controller {
         let (what, next) = if error.is_refusal() {
             ("is refused", "")
         } else {
-            ("is not written", "; the controller retries by itself")
+            ("is not written", "; the controller retries automatically")
         };
         let text = format!("The status of {about} {what}: {error}");
         warn!("{text}{next}");

@@ -33,7 +33,7 @@ pub enum LocalError {
         cause: String,
     },
     /// Another process builds there.
-    #[error("another build runs in {path}; wait for its end, or name another directory with --work-dir")]
+    #[error("another build runs in {path}; wait until it ends, or name another directory with --work-dir")]
     Busy {
         /// The directory.
         path: PathBuf,

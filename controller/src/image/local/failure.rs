@@ -49,7 +49,7 @@ pub enum BuildFailure {
         lines: Vec<String>,
     },
     /// The step in which the agent brings the config in.
-    #[error("the config can't be brought into the image: {cause}{}", indented(.lines))]
+    #[error("the config can't be applied in the image: {cause}{}", indented(.lines))]
     Apply {
         /// As buildah says it.
         cause: String,
@@ -78,7 +78,7 @@ pub enum BuildFailure {
     },
     /// The disk of the build is full.
     #[error(
-        "no space is left for the build (in {step}); free some where the builder works, or build a smaller image"
+        "no space left for the build (in {step}); free space on the builder's file system, or build a smaller image"
     )]
     NoSpace {
         /// The instruction, or the push.

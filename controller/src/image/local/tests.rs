@@ -222,7 +222,7 @@ fn failure_in_cluster_is_one_sentence() {
         ),
         (
             "STEP 3/9: RUN make\ncp: error writing 'a': No space left on device\nError: building at STEP \"RUN make\": exit status 1".to_owned(),
-            "no space is left for the build (in RUN make); free some where the builder works, or build a smaller image",
+            "no space left for the build (in RUN make); free space on the builder's file system, or build a smaller image",
         ),
         (
             "STEP 9: RUN false\nerror: build error: error building at STEP \"RUN false\": exit status 1".to_owned(),

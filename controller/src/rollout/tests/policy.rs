@@ -464,7 +464,7 @@ fn invalid_policy_is_reported_and_stops_rollout() {
     let table = [
         (
             json!({"windows": [{"start": "25:00", "length": "1h"}]}),
-            "RolloutPolicy worker: spec.windows[0] never opens: start \"25:00\" is no time; write it as 22:00",
+            "RolloutPolicy worker: spec.windows[0] never opens: start \"25:00\" is not a time; write it as 22:00",
         ),
         (json!({"windows": [{"start": "22:00", "length": "0s"}]}), "length \"0s\" is not 1m to 168h"),
         (
@@ -479,7 +479,7 @@ fn invalid_policy_is_reported_and_stops_rollout() {
         ),
         (
             json!({"waves": [{"nodes": 1, "soak": "soon"}]}),
-            "spec.waves[0]: \"soon\" is no duration; write it as 2h30m",
+            "spec.waves[0]: \"soon\" is not a duration; write it as 2h30m",
         ),
         (json!({"nodeTimeout": "0s"}), "spec.nodeTimeout: it is zero"),
         (json!({"allowedFailures": -1}), "spec.allowedFailures: -1 is neither a number"),

@@ -242,7 +242,7 @@ async fn eviction_of_running_pod_is_said_to_find_nothing() {
     let client = &cluster.client;
     proxy.fail(seam("evict", "old"), Failing::Refuses(404, "not found, says a webhook"));
     request(client, "old", "drain-b").await;
-    until_blocked(client, "old", &["the answer is that it is gone, but it is there"]).await;
+    until_blocked(client, "old", &["the API server reports that the pod is gone, but it exists"]).await;
     let node = node_api(client).get("old").await.unwrap();
     assert_ne!(annotation(&node, "lastAppliedDrain"), Some("drain-b"));
     proxy.mend();

@@ -133,7 +133,7 @@ async fn deletion_refused_with(code: u16) {
         scene.cluster.config("worker", config).await;
         target = scene.cluster.until_target("worker", &target).await;
     }
-    let text = format!("MachineConfig {}, which nobody uses, is not deleted: {WORDS} ({code})", names[0]);
+    let text = format!("Unused MachineConfig {} is not deleted: {WORDS} ({code})", names[0]);
     until_event(&scene.cluster.client, "RenderedConfigNotDeleted", "worker", &text).await;
     // One more, so that there is another surplus one.
     let config = MachineConfigBuilder::new("50-worker").file("/etc/a.conf", 0o644, "last");

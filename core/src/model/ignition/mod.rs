@@ -236,7 +236,7 @@ fn parse(within: Within<'_>, json: &str, faults: &mut Faults) -> Option<Mended<C
     }
     for fault in &read.faults {
         let field = reading::below("spec.config", &fault.field);
-        let whole = if fault.field.is_empty() { "it is no Ignition config: " } else { "" };
+        let whole = if fault.field.is_empty() { "it is not an Ignition config: " } else { "" };
         faults.add(within.unread(field, format!("{whole}{}", fault.cause())));
     }
     // Without a version the newest fields count.

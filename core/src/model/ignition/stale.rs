@@ -12,7 +12,7 @@ use super::super::{NotApplied, NotAppliedReason};
 /// Returns the remark on a file.
 pub(super) fn stale(path: &str) -> NotApplied {
     let field = format!("storage.files {:?} contents.verification.hash", short(path, 200));
-    let message = "it is not that of the contents and is ignored; correct or remove it in its MachineConfig";
+    let message = "it does not match the contents and is ignored; correct or remove it in its MachineConfig";
     NotApplied::new(field, NotAppliedReason::Stale, message)
 }
 

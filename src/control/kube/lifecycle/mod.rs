@@ -93,10 +93,8 @@ impl Follower {
             drop(self.snapshot.wait_for(is_up).await);
             let why = match self.nodes().await {
                 Ok(1) => return,
-                Ok(_) => {
-                    "the cluster has other nodes; image-based upgrades and seeds are those of a single node"
-                        .to_owned()
-                }
+                Ok(_) => "the cluster has other nodes; image-based upgrades and seeds need a single node"
+                    .to_owned(),
                 Err(error) if error.is_away() => {
                     tokio::time::sleep(backoff.next_wait()).await;
                     continue;

@@ -72,7 +72,7 @@ impl SeedCluster for KubeSeedCluster {
     async fn inputs(&self) -> Result<SeedInputs, NoInputs> {
         let missing = "Rejected: the cluster has no ClusterVersion; make the seed by `seed create --version`";
         let version = version(&self.read(VERSION_PATH, VERSION, missing).await?)?;
-        let missing = "could not access secret seedgen in openshift-lifecycle-agent: it is not there";
+        let missing = "could not access secret seedgen in openshift-lifecycle-agent: it does not exist";
         let credentials = credentials(&self.read(SECRET_PATH, SECRET, missing).await?)?;
         Ok(SeedInputs { version, credentials })
     }
@@ -82,7 +82,7 @@ impl SeedCluster for KubeSeedCluster {
 fn version(json: &str) -> Result<String, NoInputs> {
     let ClusterVersion { status } = serde_json::from_str(json).map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        let cause = format!("the answer is no such object (line {line}, column {column})");
+        let cause = format!("the answer is not the expected object (line {line}, column {column})");
         NoInputs::Retry(ControlError::Kube(KubeError::Invalid { object: VERSION.to_owned(), cause }))
     })?;
     let moves = status.conditions.iter().find(|one| one.kind == "Progressing" && one.status == "True");

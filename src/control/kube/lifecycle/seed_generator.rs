@@ -76,7 +76,7 @@ struct Stored {
 
 fn stored(status: &Value) -> Vec<Stored> {
     let conditions = status.get("conditions").cloned().unwrap_or_default();
-    // What is no list of conditions is none of a seed.
+    // Ignore conditions that are not a list.
     serde_json::from_value(conditions).unwrap_or_default()
 }
 

@@ -216,7 +216,7 @@ fn log_refusal(error: &KubeError, logged: &mut Option<&'static str>) {
         warn!(
             MESSAGE_ID = message::PINS_FAILED,
             MCA_FAULT = error.reason(),
-            "{} can't be asked for: {error}. Next: {}",
+            "{} can't be queried: {error}. Next: {}",
             Set::NAME,
             error.next()
         );

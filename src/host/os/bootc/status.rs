@@ -80,7 +80,7 @@ impl BootcHost {
     /// Reads the document. The error names the cause, for people.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let document: Document = serde_json::from_str(text).map_err(|e| {
-            format!("bootc status is no document of a host: {:?}, line {}", e.classify(), e.line())
+            format!("bootc status is not a host document: {:?}, line {}", e.classify(), e.line())
         })?;
         if document.kind != "BootcHost" || !KNOWN.contains(&document.api_version.as_str()) {
             return Err(format!(
@@ -177,9 +177,9 @@ mod tests {
         for (text, part) in [
             (host("v2", "null", "null"), "org.containers.bootc/v2"),
             ("{\"apiVersion\":\"org.containers.bootc/v1\",\"kind\":\"Pod\"}".to_owned(), "is a Pod"),
-            ("error: no".to_owned(), "no document of a host"),
-            (String::new(), "no document of a host"),
-            (host("v1", "3", "null"), "no document of a host"),
+            ("error: no".to_owned(), "not a host document"),
+            (String::new(), "not a host document"),
+            (host("v1", "3", "null"), "not a host document"),
         ] {
             let error = BootcHost::parse(&text).unwrap_err();
             assert!(error.contains(part), "{error}");

@@ -19,9 +19,9 @@ pub(super) fn about(text: &str, object: &str) -> String {
 pub(super) const NOT_BOOTED: &str =
     "Run the agent on the host that booted this sysroot (as root, in the host's mount namespace).";
 pub(super) const BUSY: &str =
-    "Wait for the other program, or end it (rpm-ostree status; ostree admin status); it is tried again.";
-pub(super) const PULL_FAILED: &str = "Check that the node reaches the registry (INSPECT); it is tried again.";
-pub(super) const UNAUTHORIZED: &str = "Check the credentials of the registry (/run/ostree/auth.json or /etc/ostree/auth.json), or the cluster's pull secret (INSPECT); it is tried again.";
+    "Wait for the other program, or end it (rpm-ostree status; ostree admin status); the agent retries.";
+pub(super) const PULL_FAILED: &str = "Check that the node reaches the registry (INSPECT); the agent retries.";
+pub(super) const UNAUTHORIZED: &str = "Check the credentials of the registry (/run/ostree/auth.json or /etc/ostree/auth.json), or the cluster's pull secret (INSPECT); the agent retries.";
 pub(super) const PUSH_FAILED: &str = "Check that this host reaches the registry, and that --authfile names credentials that may push there; run the command again.";
 pub(super) const SEED_UNFIT: &str = "Leave the path out (--exclude, or [seed] exclude in settings.toml), take a secret with \
     `seed create --include-secret`, or remove the path; then make the seed again. The host is unchanged.";
@@ -29,9 +29,9 @@ pub(super) const IMAGE_NOT_FOUND: &str = "Push the image, or set another image o
 pub(super) const DIGEST_MISMATCH: &str =
     "Push the image again, or set another image on the pool; nothing was staged.";
 pub(super) const WRONG_STAGED: &str =
-    "Find out who else stages deployments on this node (rpm-ostree status); it is tried again.";
+    "Find the program that stages deployments on this node (rpm-ostree status); the agent retries.";
 pub(super) const CORRUPTED: &str =
-    "Check the mirror, the proxy or the cache between (INSPECT); it is tried again.";
+    "Check the mirror, the proxy or the cache between (INSPECT); the agent retries.";
 pub(super) const NOT_BOOTABLE: &str =
     "Build the image from a bootable base (its config needs the labels of an ostree or bootc image).";
 pub(super) const KERNELS: &str =
@@ -44,30 +44,29 @@ pub(super) const CANNOT_LAYER: &str =
 pub(super) const CANNOT_PREFETCH: &str =
     "Remove the annotation machine-config-agent.io/prefetch-image; the update downloads the image.";
 pub(super) const LOCAL_PACKAGES: &str =
-    "Take the changes back (rpm-ostree reset, then a reboot), or build them into the image.";
+    "Revert the changes (rpm-ostree reset, then a reboot), or build them into the image.";
 pub(super) const COMPOSEFS: &str =
     "Install this machine with bootc's ostree backend: composefs without libostree is not supported.";
-pub(super) const BOOTC: &str = "Check its lines (journalctl -t machine-config-agent-bootc; journalctl -u machine-config-agent); it is tried again.";
+pub(super) const BOOTC: &str = "Check its lines (journalctl -t machine-config-agent-bootc; journalctl -u machine-config-agent); the agent retries.";
 pub(super) const WRONG_LAYERS: &str =
     "Correct spec.kernelType or spec.extensions in a MachineConfig of the pool.";
 pub(super) const NO_PACKAGE: &str =
     "Check that the extensions image of the release has these packages; nothing is staged.";
 pub(super) const RPM_OSTREE: &str =
-    "Check the daemon's messages (journalctl -u rpm-ostreed; rpm-ostree status); it is tried again.";
+    "Check the daemon's messages (journalctl -u rpm-ostreed; rpm-ostree status); the agent retries.";
 pub(super) const DAEMON_LOST: &str =
-    "Find out why it ended (systemctl status rpm-ostreed; journalctl -u rpm-ostreed); it is tried again.";
+    "Find out why it ended (systemctl status rpm-ostreed; journalctl -u rpm-ostreed); the agent retries.";
 pub(super) const DAEMON_MASKED: &str =
-    "Unmask it (systemctl unmask rpm-ostreed.service), or set another --os-backend; it is tried again.";
-pub(super) const NO_REPOSITORIES: &str = "Remove the manually layered package (rpm-ostree status lists it; rpm-ostree uninstall with its name), or give the node a repository that has it (/etc/yum.repos.d); it is tried again.";
+    "Unmask it (systemctl unmask rpm-ostreed.service), or set another --os-backend; the agent retries.";
+pub(super) const NO_REPOSITORIES: &str = "Remove the manually layered package (rpm-ostree status lists it; rpm-ostree uninstall with its name), or give the node a repository that has it (/etc/yum.repos.d); the agent retries.";
 pub(super) const MISSING_TOOL: &str = "Install the package skopeo in the OS image, or on this machine.";
-pub(super) const LOCKED: &str =
-    "Drop it (rpm-ostree cleanup -p, or ostree admin undeploy 0): it is staged again without the lock.";
-pub(super) const NOT_INSTALLED: &str = "Install machine-config-agent-ostree of the agent's own build beside it, or in /usr/libexec/machine-config-agent; it is tried again.";
+pub(super) const LOCKED: &str = "Drop it (rpm-ostree cleanup -p, or ostree admin undeploy 0): the agent stages it again without the lock.";
+pub(super) const NOT_INSTALLED: &str = "Install machine-config-agent-ostree of the agent's own build beside it, or in /usr/libexec/machine-config-agent; the agent retries.";
 pub(super) const LIBOSTREE: &str = "Check the host's deployments (ostree admin status; journalctl -b).";
 pub(super) const WORKER: &str =
-    "Check the agent's messages (journalctl -u machine-config-agent); it is tried again.";
+    "Check the agent's messages (journalctl -u machine-config-agent); the agent retries.";
 pub(super) const NO_SPACE: &str =
-    "Free space in /sysroot (df -h /sysroot; ostree admin cleanup); it is tried again.";
+    "Free space in /sysroot (df -h /sysroot; ostree admin cleanup); the agent retries.";
 pub(super) const NO_COMMIT: &str =
     "Install bootc or a recent rpm-ostree in the OS image that runs, or build the image from an ostree base.";
 pub(super) const DEPLOYMENT_GONE: &str =

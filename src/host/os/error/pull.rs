@@ -51,20 +51,20 @@ const CAUSES: [Cause; 27] = [
     Cause { words: &["x509:"], next: CERTIFICATE },
 ];
 
-const REJECTED: &str = "Allow the image in /etc/containers/policy.json, sign it as policy.json requires, or set another image; it is tried again. rpm-ostree asks the policy before a pull only: an image that the host has already is deployed.";
-const EXPIRED: &str = "Renew the certificate of REGISTRY, or correct this host's clock if the time in the message is wrong (timedatectl); it is tried again.";
-const NOT_YET_VALID: &str = "Correct this host's clock if the time in the message is wrong (timedatectl), or replace the certificate of REGISTRY; it is tried again.";
-const UNTRUSTED: &str = "Put the CA of REGISTRY into /etc/containers/certs.d/REGISTRY/ca.crt, or, in a cluster, into its registries' CAs (INSPECT); it is tried again.";
-const WRONG_NAME: &str = "Name the registry as its certificate does, or give REGISTRY a certificate with this name as a subject alternative name; it is tried again.";
-const NO_TLS: &str = "Set up TLS on REGISTRY, or mark it as insecure in a file of /etc/containers/registries.conf.d (location = \"REGISTRY\", insecure = true); it is tried again.";
-const CLIENT_REFUSED: &str = "Give REGISTRY a client certificate that it accepts, in /etc/containers/certs.d/REGISTRY (client.cert, client.key); it is tried again.";
-const PROXY: &str = "Check the agent's proxy (systemctl show --property=Environment machine-config-agent; /etc/machine-config-agent/settings.toml); it is tried again.";
+const REJECTED: &str = "Allow the image in /etc/containers/policy.json, sign it as policy.json requires, or set another image; the agent retries. rpm-ostree asks the policy before a pull only: an image that the host has already is deployed.";
+const EXPIRED: &str = "Renew the certificate of REGISTRY, or correct this host's clock if the time in the message is wrong (timedatectl); the agent retries.";
+const NOT_YET_VALID: &str = "Correct this host's clock if the time in the message is wrong (timedatectl), or replace the certificate of REGISTRY; the agent retries.";
+const UNTRUSTED: &str = "Put the CA of REGISTRY into /etc/containers/certs.d/REGISTRY/ca.crt, or, in a cluster, into its registries' CAs (INSPECT); the agent retries.";
+const WRONG_NAME: &str = "Name the registry as its certificate does, or give REGISTRY a certificate with this name as a subject alternative name; the agent retries.";
+const NO_TLS: &str = "Set up TLS on REGISTRY, or mark it as insecure in a file of /etc/containers/registries.conf.d (location = \"REGISTRY\", insecure = true); the agent retries.";
+const CLIENT_REFUSED: &str = "Give REGISTRY a client certificate that it accepts, in /etc/containers/certs.d/REGISTRY (client.cert, client.key); the agent retries.";
+const PROXY: &str = "Check the agent's proxy (systemctl show --property=Environment machine-config-agent; /etc/machine-config-agent/settings.toml); the agent retries.";
 const NO_NAME: &str =
-    "Check the name of the registry and this host's DNS (getent hosts HOST); it is tried again.";
-const FAILS: &str = "Check the log of REGISTRY, or of the mirror or proxy before it: it was reached, and answers with an error of its own; it is tried again.";
-const BROKEN: &str = "Check REGISTRY, and the proxy or load balancer before it: it was reached, and the connection broke; it is tried again.";
-const CERTIFICATE: &str = "Replace the certificate of REGISTRY, which the message is about (openssl s_client -showcerts -connect REGISTRY); it is tried again.";
-const TOO_MANY: &str = "Wait, pull with credentials of an account, or set up a mirror; it is tried again.";
+    "Check the name of the registry and this host's DNS (getent hosts HOST); the agent retries.";
+const FAILS: &str = "Check the log of REGISTRY, or of the mirror or proxy before it: it was reached, and answers with its own error; the agent retries.";
+const BROKEN: &str = "Check REGISTRY, and the proxy or load balancer before it: it was reached, and the connection broke; the agent retries.";
+const CERTIFICATE: &str = "Replace the certificate of REGISTRY, which the message is about (openssl s_client -showcerts -connect REGISTRY); the agent retries.";
+const TOO_MANY: &str = "Wait, pull with credentials of an account, or set up a mirror; the agent retries.";
 
 /// Returns the next step for a pull that failed. Registry and its host stand in it, if the text names them.
 pub(super) fn next(cause: &str) -> String {

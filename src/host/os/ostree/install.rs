@@ -75,7 +75,7 @@ fn commit(repo: &Repo, tree: &Path) -> Result<String, OsError> {
     repo.write_dfd_to_mtree(directory.as_raw_fd(), ".", &files, Some(&modifier), Cancellable::NONE)
         .map_err(failed)?;
     let root = repo.write_mtree(&files, Cancellable::NONE).map_err(failed)?;
-    let root = root.downcast::<RepoFile>().map_err(|_| failed("the tree is no directory"))?;
+    let root = root.downcast::<RepoFile>().map_err(|_| failed("the tree is not a directory"))?;
     let commit = repo
         .write_commit(None, Some("sandbox"), None, Some(&metadata.end()), &root, Cancellable::NONE)
         .map_err(failed)?;

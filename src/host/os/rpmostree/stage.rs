@@ -137,7 +137,7 @@ async fn changed_in_place(worker: &Worker, state: &State, next: &Next) -> bool {
     match worker.kargs(&state.next_kargs, &Karg::split(desired)).await {
         Ok(_) => true,
         Err(error) => {
-            tracing::info!("Kernel arguments go into a deployment of their own: {error}");
+            tracing::info!("Kernel arguments go into a separate deployment: {error}");
             false
         }
     }

@@ -112,7 +112,7 @@ fn check_partition(found: &mut Found, field: &str, partition: &Partition) {
     }
     for (name, guid) in [("guid", &partition.guid), ("typeGuid", &partition.type_guid)] {
         if filled(guid.as_ref()).is_some_and(|guid| !is_guid(guid)) {
-            let cause = "it is no GUID such as 01234567-89AB-CDEF-EDCB-A98765432101; correct it";
+            let cause = "it is not a GUID such as 01234567-89AB-CDEF-EDCB-A98765432101; correct it";
             found.add(format!("{field} {name}"), cause);
         }
     }

@@ -33,7 +33,7 @@ fn check_proxy(found: &mut Found, proxy: &Proxy) {
             // It may hold a password.
             found.add(
                 format!("ignition.proxy.{field}"),
-                "it is no URL of http or https; correct or remove it",
+                "it is not an http or https URL; correct or remove it",
             );
         }
     }

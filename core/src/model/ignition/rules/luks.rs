@@ -91,7 +91,7 @@ fn check_clevis(found: &mut Found, luks: &str, clevis: &Clevis, minor: u32) {
 fn check_tang(found: &mut Found, field: &str, tang: &Tang, minor: u32) {
     let url = Url::parse(tang.url.as_deref().unwrap_or_default());
     if !url.is_some_and(|url| matches!(&*url.scheme, "http" | "https")) {
-        found.add(format!("{field} url"), "it is no URL of http or https; write the server's");
+        found.add(format!("{field} url"), "it is not an http or https URL; write the server's");
     }
     if filled(tang.thumbprint.as_ref()).is_none() {
         found.add(format!("{field} thumbprint"), "it is missing; write the thumbprint of the server's key");

@@ -63,7 +63,7 @@ pub(super) fn perform(locked: &Locked, path: &Path, command: StaterootCommand) -
         | StaterootCommand::Archive(_)
         | StaterootCommand::Assemble(_)
         | StaterootCommand::Deploy(_)
-        | StaterootCommand::Remove { .. } => Err(failed("it is no work of an activation")),
+        | StaterootCommand::Remove { .. } => Err(failed("it is not part of an activation")),
     }
 }
 
@@ -76,7 +76,7 @@ pub(super) fn refuse_separate_var(sysroot: &Sysroot, path: &Path) -> Result<(), 
     if shown == own {
         return Ok(());
     }
-    Err(blocked("/var", "it is a file system of its own, which every stateroot would share"))
+    Err(blocked("/var", "it is a separate file system, which every stateroot would share"))
 }
 
 fn arm(
@@ -117,7 +117,8 @@ fn refuse_without_unit(locked: &Locked, path: &Path) -> Result<(), OsError> {
 /// Makes sure that the new system has what proves it, and starts that.
 fn enable(checkout: &Root, deployment: &str) -> Result<(), OsError> {
     let Some(target) = unit(checkout)? else {
-        let cause = format!("its system has no {UNIT}, so nothing would prove it or return from it");
+        let cause =
+            format!("its system has no {UNIT}, so nothing would run its health trial or return from it");
         return Err(blocked(deployment, cause));
     };
     if is_enabled(checkout)? {

@@ -243,7 +243,7 @@ impl Extensions {
 
     fn take(&mut self, key: &[u8], value: &[u8], ids: &impl Ids) -> io::Result<()> {
         let own = || OsString::from_vec(value.to_vec());
-        let words = || std::str::from_utf8(value).map_err(|_| damaged("an extension header is no text"));
+        let words = || std::str::from_utf8(value).map_err(|_| damaged("an extension header is not text"));
         let number = || words()?.parse::<u32>().map_err(|_| damaged("an owner's number can't be read"));
         let acl = || {
             let text = words()?;

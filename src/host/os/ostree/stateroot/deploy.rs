@@ -149,7 +149,7 @@ impl NewStateroot<'_> {
         if last && all.first().map(sysroot::id).as_deref() == next {
             return Ok(());
         }
-        Err(failed("libostree reported success, but the deployment is not there as it was asked for"))
+        Err(failed("libostree reported success, but the deployment differs from the request"))
     }
 }
 

@@ -71,7 +71,7 @@ impl Objects {
     fn configure(&mut self, entry: &Entry, contents: &mut dyn Read) -> io::Result<()> {
         let refused = |cause: &dyn std::fmt::Display| damaged(format!("its config: {cause}"));
         if entry.kind != Kind::File {
-            return Err(refused(&"it is no regular file"));
+            return Err(refused(&"it is not a regular file"));
         }
         let mut text = String::new();
         contents.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text)?;
@@ -121,7 +121,7 @@ impl Objects {
             (
                 Kind::Symlink(_) | Kind::Directory | Kind::HardLink(_) | Kind::Fifo | Kind::Device { .. },
                 _,
-            ) => Err(damaged(format!("{}: it is no object", entry.path.display()))),
+            ) => Err(damaged(format!("{}: it is not an object", entry.path.display()))),
         }
     }
 
@@ -246,7 +246,7 @@ impl Verification<'_> {
             return Ok(());
         }
         self.repo.fsck_object(kind, checksum, Cancellable::NONE).map_err(|error| {
-            format!("the object {name} is missing, or is not what its name says: {error}")
+            format!("the object {name} is missing, or does not match its checksum: {error}")
         })?;
         self.verified.insert(name.into());
         if self.verified.len().is_multiple_of(REPORTED) {

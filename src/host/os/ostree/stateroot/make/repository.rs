@@ -50,7 +50,7 @@ pub(super) fn objects<'a>(
     commits: impl Iterator<Item = &'a String>,
 ) -> Result<BTreeSet<String>, OsError> {
     if repo.mode() != RepoMode::Bare {
-        let cause = "its repository is not of the mode bare, as that of a booted system is";
+        let cause = "its repository does not have the mode bare, as on a booted system";
         return Err(OsError::new(OsErrorKind::Libostree, SYSROOT, cause));
     }
     let mut all = HashSet::new();

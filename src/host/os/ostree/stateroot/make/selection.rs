@@ -224,7 +224,7 @@ impl<'a> Selection<'a> {
             }
             listed += 1;
             if listed > MAX_NAMES {
-                let cause = format!("more than {MAX_NAMES} names; the others are left out, too");
+                let cause = format!("more than {MAX_NAMES} names; the other names are left out, too");
                 self.record(&format!("{path}/"), Because::Undeclared, Some(cause));
                 return Ok(());
             }
