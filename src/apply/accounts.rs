@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::account_lines::{self, AccountLines, SavedUser};
-use crate::host::account_records::{AccountRecords, GroupRecord, UserOriginal, UserRecord};
+use crate::host::account_records::{AccountRecords, GroupRecord, SetParts, UserOriginal, UserRecord};
 use crate::host::accounts::{self, Accounts, User};
 use crate::host::durable::{Attempt, Change, DesiredPath};
 use crate::host::saved::{Bytes, PathSnapshot};
@@ -136,7 +136,11 @@ async fn create_group(
 fn modify_group(intent: &Intent<'_>, host: &Host, name: &UserName, run: Attempt) -> Result<(), HostError> {
     let (root, text) = (&host.root, name.as_str());
     let mut records = AccountRecords::load_current(root)?;
-    if !records.groups.contains_key(text) {
+    // One that a config first sets now is as the host has it now, whatever it was before an earlier config.
+    let is_first = run == Attempt::First
+        && intent.from().users.groups.get(name).is_none_or(|old| old.password.is_none())
+        && records.group_original(text).is_some();
+    if is_first || !records.groups.contains_key(text) {
         // The record may be lost: what a config gave is no original.
         let specs = [intent.from(), intent.to()];
         let given = |field: &String| {
@@ -211,16 +215,23 @@ async fn modify_user(
     let is_gone = new.is_none() && old.is_none_or(|old| old.keys.is_empty() && old.password.is_none());
     let is_listed = new.is_some();
     let (old, new) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
-    let before = |old: &Option<String>, original: Option<String>| original.filter(|_| old.is_some());
     let (mut gecos, mut shell) = (new.gecos.clone(), new.shell.clone());
+    // Another value than a config's is of a person who changed it since.
+    let is_given = |old: &Option<String>, set: Option<&String>, found: &String| {
+        old.as_ref().is_some_and(|old| old == found || set == Some(found))
+    };
+    let (is_gecos_given, is_shell_given) = (
+        is_given(&old.gecos, original.and_then(|original| original.set.gecos.as_ref()), &user.gecos),
+        is_given(&old.shell, original.and_then(|original| original.set.shell.as_ref()), &user.shell),
+    );
     if let Some(original) = original {
-        gecos = gecos.or_else(|| before(&old.gecos, Some(original.gecos.clone())));
-        shell = shell.or_else(|| before(&old.shell, Some(original.shell.clone())));
+        gecos = gecos.or_else(|| is_gecos_given.then(|| original.gecos.clone()));
+        shell = shell.or_else(|| is_shell_given.then(|| original.shell.clone()));
     } else if records.is_made(text) && is_listed {
         // One that was locked is as one that is made now.
         let is_opened = account_lines::is_expired(root, text)?;
-        gecos = gecos.or_else(|| (is_opened || old.gecos.is_some()).then(String::new));
-        if shell.is_none() && (is_opened || old.shell.is_some()) {
+        gecos = gecos.or_else(|| (is_opened || is_gecos_given).then(String::new));
+        if shell.is_none() && (is_opened || is_shell_given) {
             shell = Some(account_programs::default_shell(root).await?);
         }
     }
@@ -334,10 +345,26 @@ pub(super) fn record_original(
         }
         Some(UserRecord::Begun | UserRecord::Agent { .. } | UserRecord::Host(_)) => return Ok(records),
     };
-    let original = entries.without_given(original, &records);
+    let mut original = entries.without_given(original, &records);
+    note_set(&mut original, changed, entries.new.filter(|new| new.should_exist));
     records.set_user(text, Some(UserRecord::Host(original)));
     records.save(root)?;
     Ok(records)
+}
+
+/// Notes what is about to be set. What a config does not set is as it was set last: a failed update may have left it.
+fn note_set(original: &mut UserOriginal, changed: Changed, new: Option<&Account>) {
+    let (Some(new), set) = (new, &mut original.set) else { return };
+    match changed {
+        Changed::Attributes => {
+            set.gecos = new.gecos.clone().or(set.gecos.take());
+            set.shell = new.shell.clone().or(set.shell.take());
+        }
+        Changed::Secrets => {
+            let hash = new.password.as_ref().map(|hash| Bytes::new(hash.as_str().as_bytes()));
+            set.password = hash.or(set.password.take());
+        }
+    }
 }
 
 fn without_groups(original: UserOriginal, old: Option<&Account>) -> UserOriginal {
@@ -448,6 +475,7 @@ fn observed_original(
         groups,
         password: password.map(|hash| Bytes::new(hash.as_str().as_bytes())),
         home: Some(keys::real_home(root, &user.home)?),
+        set: SetParts::default(),
         keys: match PathSnapshot::read_to_replace(root, &keys, None) {
             // What its owner keeps from being read is his.
             Err(error) if error.is_of_names() => PathSnapshot::Absent,

@@ -105,6 +105,23 @@ pub struct UserOriginal {
     /// The home that it is in. Earlier agents left none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
+    /// What the agent set last: anything else is a person's newer value. Earlier agents left none.
+    #[serde(default, skip_serializing_if = "SetParts::is_empty")]
+    pub set: SetParts,
+}
+
+/// The parts of an account of the host that a config changed, as it set them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetParts {
+    /// The comment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gecos: Option<String>,
+    /// The login shell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
+    /// The password field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<Bytes>,
 }
 
 /// The record of a group.
@@ -436,6 +453,17 @@ impl WrittenKeys {
     /// Returns the keys.
     pub fn keys(&self) -> Vec<SshKey> {
         self.keys.iter().filter_map(|key| SshKey::new(key.to_text())).collect()
+    }
+}
+
+impl SetParts {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the password field.
+    pub fn password(&self) -> Option<PasswordHash> {
+        self.password.as_ref().and_then(|bytes| PasswordHash::new(bytes.to_text()))
     }
 }
 

@@ -473,3 +473,73 @@ fn memberships_are_recorded_anew_by_each_update() {
     assert_eq!(line(&node, "group", "adm"), "adm:x:4:guest", "a membership of the host went");
     assert_eq!(line(&node, "group", "wheel"), "wheel:x:10:guest");
 }
+
+/// What a person has changed after the config set it is his: neither an entry that leaves nor one that drops a field takes it back, and
+/// the plan names it.
+#[test]
+fn newer_values_of_person_stay_when_config_lets_them_go() {
+    let entry = |name: &str| json!({"name": name, "gecos": "Managed", "shell": "/bin/bash", "groups": ["wheel"], "passwordHash": "$6$one"});
+    for (user, new) in [
+        ("guest", json!([])),
+        ("guest", json!([{"name": "guest", "sshAuthorizedKeys": [K1]}])),
+        ("app", json!([{"name": "app", "sshAuthorizedKeys": [K1]}])),
+    ] {
+        let case = format!("{user} {new}");
+        let node = host();
+        node.commit("rendered-a.json", &users(json!([entry(user)])));
+        program(
+            &node,
+            "usermod",
+            &["-c", "By hand", "-s", "/sbin/nologin", "-p", "$6$hand", "-d", "/srv/g", user],
+        );
+        program(&node, "usermod", &["-G", "guest,core", user]);
+        let lines = || {
+            let of = |database: &str| node.read(&format!("root/etc/{database}"));
+            ["passwd", "shadow", "group", "gshadow"].map(of)
+        };
+        let by_hand = lines();
+        put_users(&node, "b", new);
+        let planned = node.plan("b.json").out;
+        let named = format!("{user:?} gecos and shell and passwordHash: it was changed on this host after");
+        assert!(planned.contains(&named), "{case}: {planned}");
+        applied(&node, "b.json", &case);
+        assert_eq!(lines(), by_hand, "{case}");
+        assert_eq!(verify(&node).code, 0, "{case}");
+        // The next config begins from there.
+        node.commit("rendered-c.json", &users(json!([entry(user)])));
+        assert!(line(&node, "passwd", user).contains(":Managed:"), "{case}");
+        if user == "guest" {
+            applied(&node, "none.json", &case);
+            assert_eq!(lines(), by_hand, "{case}: again");
+        }
+    }
+}
+
+/// The lock of a person stays where the config has locked the password as well.
+#[test]
+fn lock_of_person_stays_behind_lock_of_config() {
+    let node = host();
+    node.commit("rendered-a.json", &users(json!([{"name": "guest", "passwordHash": "*"}])));
+    program(&node, "usermod", &["-p", "!*", "guest"]);
+    applied(&node, "none.json", "none");
+    assert!(password(&node, "guest").starts_with('!'), "{}", password(&node, "guest"));
+}
+
+/// The same of the password of a group.
+#[test]
+fn newer_password_of_group_stays() {
+    let node = host();
+    node.put("root/etc/group", node.read("root/etc/group") + "ops:x:77:\n");
+    node.put("root/etc/gshadow", node.read("root/etc/gshadow") + "ops:$6$before::\n");
+    let groups = ignition(json!({"passwd": {"groups": [{"name": "ops", "passwordHash": "$6$group"}]}}));
+    node.commit("rendered-a.json", &groups);
+    assert_eq!(line(&node, "gshadow", "ops"), "ops:$6$group::");
+    program(&node, "groupmod", &["-p", "$6$hand", "ops"]);
+    let planned = node.plan("none.json").out;
+    assert!(planned.contains("passwd.groups \"ops\" passwordHash: it was changed"), "{planned}");
+    applied(&node, "none.json", "none");
+    assert_eq!(line(&node, "gshadow", "ops"), "ops:$6$hand::");
+    node.commit("rendered-c.json", &groups);
+    applied(&node, "none.json", "none");
+    assert_eq!(line(&node, "gshadow", "ops"), "ops:$6$hand::", "the next config begins from there");
+}
