@@ -314,7 +314,7 @@ fn apply_works(
 ) -> Result<(), HostError> {
     let (root, fail_points) = (&host.root, &host.fail_points);
     for work in works.iter().filter(|work| !work.name.is_core() && !work.locks()) {
-        record_original(host, Entries::new(intent, work.name), Changed::Secrets, run)?;
+        record_original(intent, host, work.name, (Changed::Secrets, run))?;
     }
     // No account waits for its keys to be locked.
     for work in works.iter() {

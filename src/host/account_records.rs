@@ -67,6 +67,9 @@ pub struct WrittenKeys {
     pub uid: u32,
     /// The keys.
     pub keys: Vec<Bytes>,
+    /// The file in a home that the account has no more, as it was before the keys: the original is that of the home of now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<PathSnapshot>,
 }
 
 /// The record of a user.
@@ -108,6 +111,10 @@ pub struct UserOriginal {
     /// What the agent set last: anything else is a person's newer value. Earlier agents left none.
     #[serde(default, skip_serializing_if = "SetParts::is_empty")]
     pub set: SetParts,
+    /// By part, the batch that recorded it last: one that was cut off right before does so when it is repeated. Earlier agents left
+    /// none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub recorded_by: BTreeMap<String, String>,
 }
 
 /// The parts of an account of the host that a config changed, as it set them.
@@ -305,11 +312,25 @@ impl AccountRecords {
     /// Notes keys that are about to be written into a home, beside those that the file may still have.
     pub fn note_written(&mut self, home: String, user: &str, uid: u32, keys: &[SshKey]) {
         let mut keys: Vec<Bytes> = keys.iter().map(|key| Bytes::new(key.as_str().as_bytes())).collect();
-        if let Some(before) = self.written.get(&home) {
-            let more = before.keys.iter().filter(|key| !keys.contains(key)).cloned().collect::<Vec<_>>();
+        let mut before = None;
+        if let Some(written) = self.written.get(&home) {
+            let more = written.keys.iter().filter(|key| !keys.contains(key)).cloned().collect::<Vec<_>>();
             keys.extend(more);
+            before = written.before.clone().filter(|_| written.user == user);
         }
-        self.written.insert(home, WrittenKeys { user: user.to_owned(), uid, keys });
+        self.written.insert(home, WrittenKeys { user: user.to_owned(), uid, keys, before });
+    }
+
+    /// Keeps the original of a keys file in a home beside the keys there, as the account has another home by now.
+    pub fn keep_of_home(&mut self, home: &str, user: &str, keys: &PathSnapshot) {
+        if let Some(written) = self.written.get_mut(home).filter(|written| written.user == user) {
+            written.before.get_or_insert_with(|| keys.clone());
+        }
+    }
+
+    /// Returns the original of a keys file in a home that an account had before.
+    pub fn of_home(&self, home: &str, user: &str) -> Option<&PathSnapshot> {
+        self.written.get(home).filter(|written| written.user == user)?.before.as_ref()
     }
 
     /// Returns the homes with keys of configs that are not those of their accounts any more, nor of one of those whose keys files are

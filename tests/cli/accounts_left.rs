@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
+use std::path::Path;
 
 use rustix::fs::IFlags;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use crate::plan_accounts::{
 };
 use crate::plan_flags::Flagged;
 use crate::ran;
-use crate::test_host::{Node, STATE, config, ignition};
+use crate::test_host::{Node, STATE, apply, config, ignition};
 
 const OWN: &str = "ssh-ed25519 AAAA own";
 
@@ -542,4 +543,71 @@ fn newer_password_of_group_stays() {
     node.commit("rendered-c.json", &groups);
     applied(&node, "none.json", "none");
     assert_eq!(line(&node, "gshadow", "ops"), "ops:$6$hand::", "the next config begins from there");
+}
+
+/// A kill while the keys follow to another home, or leave both, loses no line of a person in either.
+#[test]
+fn kill_while_keys_move_loses_no_lines_of_person() {
+    for (target, each) in [("b.json", 1), ("none.json", 3)] {
+        let mut kills = 0;
+        for number in (1..).step_by(each) {
+            let node = host();
+            put_keys(&node, "root/home/guest", 1100, &format!("{OWN} before\n"));
+            node.commit("rendered-a.json", &users(json!([{"name": "guest", "sshAuthorizedKeys": [K1]}])));
+            put_keys(&node, "root/srv/g", 1100, &format!("{OWN} new\n"));
+            program(&node, "usermod", &["-d", "/srv/g", "guest"]);
+            put_users(&node, "b", json!([{"name": "guest", "sshAuthorizedKeys": [K2]}]));
+            let mut command = node.command(&apply(target));
+            let ended = command.env("MCA_FAIL_POINT", format!("kill:{number}")).output().unwrap().status;
+            let at = |path: &str| node.path(&format!("root/{STATE}/{path}"));
+            let record = fs::read_to_string(at("record.json")).unwrap_or_default();
+            // From the verification on nothing is changed.
+            if ended.success() || record.contains("erifying") {
+                break;
+            }
+            if !has_originals(&at("preimages")) {
+                continue;
+            }
+            kills += 1;
+            let case = format!("{target} killed at point {number}");
+            let found = |new: &str| {
+                let found = (keys(&node, "guest"), node.read(&format!("root/srv/g/{KEYS}")));
+                assert_eq!(found, (format!("{OWN} before\n"), format!("{new}\n")), "{case}");
+            };
+            if target == "b.json" {
+                applied(&node, target, &case);
+                found(K2);
+            }
+            applied(&node, "none.json", &case);
+            found(&format!("{OWN} new"));
+        }
+        assert!(kills > 3, "{target} {kills}");
+    }
+}
+
+/// Returns true if a batch of an update has its originals.
+fn has_originals(preimages: &Path) -> bool {
+    let Ok(updates) = fs::read_dir(preimages) else { return false };
+    updates.flatten().any(|update| update.path().join("0.json").exists())
+}
+
+/// Keys that can't leave the home of before when others follow to the new one: once they can, the file of the person comes back there.
+#[test]
+fn late_removal_in_home_of_before_restores_file_of_person() {
+    let node = host();
+    put_keys(&node, "root/home/guest", 1100, &format!("{OWN} before\n"));
+    node.commit("rendered-a.json", &users(json!([{"name": "guest", "sshAuthorizedKeys": [K1]}])));
+    put_keys(&node, "root/srv/g", 1100, &format!("{OWN} new\n"));
+    program(&node, "usermod", &["-d", "/srv/g", "guest"]);
+    let Some(flagged) = Flagged::new(node.path(&keys_path("guest")), IFlags::IMMUTABLE) else {
+        return ran::not_run("late_removal_in_home_of_before_restores_file_of_person", "chattr");
+    };
+    put_users(&node, "b", json!([{"name": "guest", "sshAuthorizedKeys": [K2]}]));
+    applied(&node, "b.json", "b");
+    assert_eq!((keys(&node, "guest"), verify(&node).code), (format!("{K1}\n"), 1));
+    drop(flagged);
+    applied(&node, "b.json", "late");
+    assert_eq!((keys(&node, "guest"), verify(&node).code), (format!("{OWN} before\n"), 0));
+    applied(&node, "none.json", "none");
+    assert_eq!(node.read(&format!("root/srv/g/{KEYS}")), format!("{OWN} new\n"));
 }
