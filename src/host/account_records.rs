@@ -108,7 +108,7 @@ pub struct UserOriginal {
     /// The home that it is in. Earlier agents left none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
-    /// What the agent set last: anything else is a person's newer value. Earlier agents left none.
+    /// Values that the agent set last: anything else is a person's newer value. Earlier agents left none.
     #[serde(default, skip_serializing_if = "SetParts::is_empty")]
     pub set: SetParts,
     /// By part, the batch that recorded it last: one that was cut off right before does so when it is repeated. Earlier agents left

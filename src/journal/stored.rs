@@ -49,7 +49,7 @@ pub struct Stored {
     left_os: Option<LeftOs>,
     /// Paths of which an original of the host's is kept. Earlier agents did not write it down.
     originals: BTreeSet<ManagedPath>,
-    /// Where links of the host led to, by the directories of its entries. Earlier agents did not write it down.
+    /// Real paths that links of the host led to, by the directories of its entries. Earlier agents did not write it down.
     led: BTreeMap<ManagedPath, String>,
 }
 

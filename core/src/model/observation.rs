@@ -310,7 +310,7 @@ pub struct ObservedAccount {
     pub is_expired: bool,
     /// The agent keeps what the host's own account was before a config changed it.
     pub has_original: bool,
-    /// What it has as a config gave it last, by the agent's record.
+    /// Parts that it has as a config gave them last, by the agent's record.
     pub given: GivenParts,
     /// Keys of the specs that are in the keys file.
     pub given_keys: BTreeSet<SshKey>,
