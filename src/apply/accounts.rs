@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::account_lines::{self, AccountLines, SavedUser};
-use crate::host::account_records::{AccountRecords, GroupRecord, SetParts, UserOriginal, UserRecord};
+use crate::host::account_records::{AccountRecords, GroupRecord, UserOriginal, UserRecord};
 use crate::host::accounts::{self, Accounts, User};
 use crate::host::durable::{Attempt, Change, DesiredPath};
 use crate::host::saved::{Bytes, PathSnapshot};
@@ -352,7 +352,7 @@ pub(super) fn record_original(
         None => without_groups(now()?, entries.old),
         // Nothing was changed before it is on record: a repetition does what one that was cut off had not come to.
         Some(UserRecord::Host(original))
-            if run == Attempt::First || original.recorded_by.get(changed.as_str()) != Some(&batch) =>
+            if run == Attempt::First || original.set.recorded_by.get(changed.as_str()) != Some(&batch) =>
         {
             // Keys that could not go are not the host's.
             let keeps_keys = records.unremoved.contains_key(text);
@@ -370,7 +370,7 @@ pub(super) fn record_original(
         Some(UserRecord::Begun | UserRecord::Agent { .. } | UserRecord::Host(_)) => return Ok(records),
     };
     let mut original = entries.without_given(original, &records);
-    original.recorded_by.insert(changed.as_str().to_owned(), batch);
+    original.set.recorded_by.insert(changed.as_str().to_owned(), batch);
     note_set(&mut original, changed, entries.new.filter(|new| new.should_exist));
     records.set_user(text, Some(UserRecord::Host(original)));
     records.save(root)?;
@@ -500,8 +500,7 @@ fn observed_original(
         groups,
         password: password.map(|hash| Bytes::new(hash.as_str().as_bytes())),
         home: Some(keys::real_home(root, &user.home)?),
-        set: SetParts::default(),
-        recorded_by: BTreeMap::new(),
+        set: Box::default(),
         keys: match PathSnapshot::read_to_replace(root, &keys, None) {
             // What its owner keeps from being read is his.
             Err(error) if error.is_of_names() => PathSnapshot::Absent,

@@ -109,12 +109,8 @@ pub struct UserOriginal {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
     /// Values that the agent set last: anything else is a person's newer value. Earlier agents left none.
-    #[serde(default, skip_serializing_if = "SetParts::is_empty")]
-    pub set: SetParts,
-    /// By part, the batch that recorded it last: one that was cut off right before does so when it is repeated. Earlier agents left
-    /// none.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub recorded_by: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "SetParts::is_unset")]
+    pub set: Box<SetParts>,
 }
 
 /// The parts of an account of the host that a config changed, as it set them.
@@ -129,6 +125,10 @@ pub struct SetParts {
     /// The password field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Bytes>,
+    /// By part, the batch that recorded it last: one that was cut off right before does so when it is repeated. Earlier agents left
+    /// none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub recorded_by: BTreeMap<String, String>,
 }
 
 /// The record of a group.
@@ -478,8 +478,8 @@ impl WrittenKeys {
 }
 
 impl SetParts {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
+    fn is_unset(set: &Self) -> bool {
+        *set == Self::default()
     }
 
     /// Returns the password field.

@@ -101,9 +101,8 @@ fn layered(input: &PlanInput<'_>) -> Vec<Step> {
     if from.extensions != to.extensions || !packages.is_empty() || (leaves && !to.extensions.is_empty()) {
         let because = match (from.extensions.is_empty(), to.extensions.is_empty()) {
             (true, false) => StepReason::Added,
-            (true, true) => StepReason::Removed,
             (false, false) => StepReason::Changed,
-            (false, true) => StepReason::Removed,
+            (_, true) => StepReason::Removed,
         };
         let op = Op::InstallExtensions { extensions: to.extensions.iter().cloned().collect() };
         steps.push(Step { op, because });
