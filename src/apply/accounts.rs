@@ -106,7 +106,7 @@ async fn apply_step(
             Some(account) => create_user(host, name, account, run).await,
             None => Ok(()),
         },
-        AccountOp::ModifyUser => modify_user(host, Entries::new(intent, name), new, run).await,
+        AccountOp::ModifyUser => modify_user(intent, host, name, run).await,
     }
 }
 
@@ -136,7 +136,13 @@ async fn create_group(
 fn modify_group(intent: &Intent<'_>, host: &Host, name: &UserName, run: Attempt) -> Result<(), HostError> {
     let (root, text) = (&host.root, name.as_str());
     let mut records = AccountRecords::load_current(root)?;
-    if !records.groups.contains_key(text) {
+    let new = intent.to().users.groups.get(name).and_then(|group| group.password.clone());
+    // One that a config first sets now is as the host has it now, whatever it was before an earlier config.
+    let is_changed = || Ok(run == Attempt::Again && account_lines::group_password(root, text)? == new);
+    let is_first = intent.from().users.groups.get(name).is_none_or(|old| old.password.is_none())
+        && records.group_original(text).is_some()
+        && !is_changed()?;
+    if is_first || !records.groups.contains_key(text) {
         // The record may be lost: what a config gave is no original.
         let specs = [intent.from(), intent.to()];
         let given = |field: &String| {
@@ -148,7 +154,6 @@ fn modify_group(intent: &Intent<'_>, host: &Host, name: &UserName, run: Attempt)
         records.set_group(text, Some(GroupRecord::Host { password }));
         records.save(root)?;
     }
-    let new = intent.to().users.groups.get(name).and_then(|group| group.password.clone());
     if records.is_group_made(text) {
         return account_lines::set_marked_password(root, text, new.as_ref(), run, &host.fail_points);
     }
@@ -196,13 +201,14 @@ async fn create_user(host: &Host, name: &UserName, account: &Account, run: Attem
 
 /// Sets the attributes of the config. What it lets go is as it was before, of an account of the host.
 async fn modify_user(
+    intent: &Intent<'_>,
     host: &Host,
-    entries: Entries<'_>,
-    new: Option<&Account>,
+    name: &UserName,
     run: Attempt,
 ) -> Result<(), HostError> {
-    let (root, text, old) = (&host.root, entries.name.as_str(), entries.old);
-    let records = record_original(host, entries, Changed::Attributes, run)?;
+    let (entries, new) = (Entries::new(intent, name), desired(intent, name));
+    let (root, text, old) = (&host.root, name.as_str(), entries.old);
+    let records = record_original(intent, host, name, (Changed::Attributes, run))?;
     let accounts = Accounts::load(root)?;
     let Some(user) = accounts.user(text) else { return Ok(()) };
     let original = records.original(text).cloned();
@@ -211,16 +217,23 @@ async fn modify_user(
     let is_gone = new.is_none() && old.is_none_or(|old| old.keys.is_empty() && old.password.is_none());
     let is_listed = new.is_some();
     let (old, new) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
-    let before = |old: &Option<String>, original: Option<String>| original.filter(|_| old.is_some());
     let (mut gecos, mut shell) = (new.gecos.clone(), new.shell.clone());
+    // Another value than a config's is of a person who changed it since.
+    let is_given = |old: &Option<String>, set: Option<&String>, found: &String| {
+        old.as_ref().is_some_and(|old| old == found || set == Some(found))
+    };
+    let (is_gecos_given, is_shell_given) = (
+        is_given(&old.gecos, original.and_then(|original| original.set.gecos.as_ref()), &user.gecos),
+        is_given(&old.shell, original.and_then(|original| original.set.shell.as_ref()), &user.shell),
+    );
     if let Some(original) = original {
-        gecos = gecos.or_else(|| before(&old.gecos, Some(original.gecos.clone())));
-        shell = shell.or_else(|| before(&old.shell, Some(original.shell.clone())));
+        gecos = gecos.or_else(|| is_gecos_given.then(|| original.gecos.clone()));
+        shell = shell.or_else(|| is_shell_given.then(|| original.shell.clone()));
     } else if records.is_made(text) && is_listed {
         // One that was locked is as one that is made now.
         let is_opened = account_lines::is_expired(root, text)?;
-        gecos = gecos.or_else(|| (is_opened || old.gecos.is_some()).then(String::new));
-        if shell.is_none() && (is_opened || old.shell.is_some()) {
+        gecos = gecos.or_else(|| (is_opened || is_gecos_given).then(String::new));
+        if shell.is_none() && (is_opened || is_shell_given) {
             shell = Some(account_programs::default_shell(root).await?);
         }
     }
@@ -255,6 +268,15 @@ pub(super) enum Changed {
     Attributes,
     /// Keys and password.
     Secrets,
+}
+
+impl Changed {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Attributes => "attributes",
+            Self::Secrets => "secrets",
+        }
+    }
 }
 
 /// The entries of an account in both configs of an update.
@@ -314,12 +336,13 @@ impl<'a> Entries<'a> {
 /// Keeps what an account of the host is before a config changes it, each part when a config first sets it: an administrator may have
 /// changed it since the first one did. One that the agent made has nothing to go back to, and what a config gave is no original.
 pub(super) fn record_original(
+    intent: &Intent<'_>,
     host: &Host,
-    entries: Entries<'_>,
-    changed: Changed,
-    run: Attempt,
+    name: &UserName,
+    (changed, run): (Changed, Attempt),
 ) -> Result<AccountRecords, HostError> {
-    let (root, text) = (&host.root, entries.name.as_str());
+    let (entries, batch) = (Entries::new(intent, name), intent.originals().batch());
+    let (root, text) = (&host.root, name.as_str());
     let mut records = AccountRecords::load_current(root)?;
     let accounts = Accounts::load(root)?;
     let Some(user) = accounts.user(text) else { return Ok(records) };
@@ -327,17 +350,46 @@ pub(super) fn record_original(
     let original = match records.users.get(text) {
         // One that was listed is on record, with the groups that the host had it in.
         None => without_groups(now()?, entries.old),
-        Some(UserRecord::Host(original)) if run == Attempt::First => {
+        // Nothing was changed before it is on record: a repetition does what one that was cut off had not come to.
+        Some(UserRecord::Host(original))
+            if run == Attempt::First || original.set.recorded_by.get(changed.as_str()) != Some(&batch) =>
+        {
             // Keys that could not go are not the host's.
             let keeps_keys = records.unremoved.contains_key(text);
-            renewed(original.clone(), now()?, changed, entries, keeps_keys)
+            let (before, now) = (original.clone(), now()?);
+            let of_home = now.home.as_ref().and_then(|home| records.of_home(home, text)).cloned();
+            let new = renewed(before.clone(), now, changed, entries, keeps_keys);
+            match before.home {
+                Some(home) if new.home.as_ref() != Some(&home) => {
+                    records.keep_of_home(&home, text, &before.keys);
+                    UserOriginal { keys: of_home.unwrap_or(new.keys), ..new }
+                }
+                Some(_) | None => new,
+            }
         }
         Some(UserRecord::Begun | UserRecord::Agent { .. } | UserRecord::Host(_)) => return Ok(records),
     };
-    let original = entries.without_given(original, &records);
+    let mut original = entries.without_given(original, &records);
+    original.set.recorded_by.insert(changed.as_str().to_owned(), batch);
+    note_set(&mut original, changed, entries.new.filter(|new| new.should_exist));
     records.set_user(text, Some(UserRecord::Host(original)));
     records.save(root)?;
     Ok(records)
+}
+
+/// Notes what is about to be set. What a config does not set is as it was set last: a failed update may have left it.
+fn note_set(original: &mut UserOriginal, changed: Changed, new: Option<&Account>) {
+    let (Some(new), set) = (new, &mut original.set) else { return };
+    match changed {
+        Changed::Attributes => {
+            set.gecos = new.gecos.clone().or(set.gecos.take());
+            set.shell = new.shell.clone().or(set.shell.take());
+        }
+        Changed::Secrets => {
+            let hash = new.password.as_ref().map(|hash| Bytes::new(hash.as_str().as_bytes()));
+            set.password = hash.or(set.password.take());
+        }
+    }
 }
 
 fn without_groups(original: UserOriginal, old: Option<&Account>) -> UserOriginal {
@@ -448,6 +500,7 @@ fn observed_original(
         groups,
         password: password.map(|hash| Bytes::new(hash.as_str().as_bytes())),
         home: Some(keys::real_home(root, &user.home)?),
+        set: Box::default(),
         keys: match PathSnapshot::read_to_replace(root, &keys, None) {
             // What its owner keeps from being read is his.
             Err(error) if error.is_of_names() => PathSnapshot::Absent,

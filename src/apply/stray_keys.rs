@@ -57,7 +57,8 @@ pub(super) fn of(
                 let before = || {
                     let original =
                         records.original(&written.user).filter(|one| one.home.as_ref() == Some(home));
-                    original.map(|one| one.keys.clone().without_keys(written.keys().iter()))
+                    let kept = written.before.as_ref().or(original.map(|one| &one.keys));
+                    kept.map(|keys| keys.clone().without_keys(written.keys().iter()))
                 };
                 let is_emptied = without == PathSnapshot::Absent && now != PathSnapshot::Absent;
                 (uid, Some(if is_emptied { before().unwrap_or(without) } else { without }))

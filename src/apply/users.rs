@@ -171,9 +171,14 @@ fn password_before(
     };
     // A user that is no longer listed is locked; an empty password would let everyone in (W-36).
     let before = original.password().unwrap_or_else(PasswordHash::locked);
-    let is_locked_by_hand =
-        found.is_some_and(|found| found.is_locked()) && given.is_some_and(|given| !given.is_locked());
-    Ok(Some(if is_locked_by_hand { before.kept_locked() } else { before }))
+    let is_given = found.is_some() && (found.as_ref() == given || found == original.set.password());
+    let is_hidden = given.is_some() && found.as_ref().and_then(PasswordHash::behind_lock).as_ref() == given;
+    match found {
+        Some(found) if is_hidden || (found.is_locked() && !is_given) => Ok(Some(before.kept_locked())),
+        // A person has set it since.
+        Some(found) if !is_given => Ok(Some(found)),
+        Some(_) | None => Ok(Some(before)),
+    }
 }
 
 /// Returns the keys that an account of the host has without the configs': those of before, or what is in the file beside theirs. `None` if
@@ -309,7 +314,7 @@ fn apply_works(
 ) -> Result<(), HostError> {
     let (root, fail_points) = (&host.root, &host.fail_points);
     for work in works.iter().filter(|work| !work.name.is_core() && !work.locks()) {
-        record_original(host, Entries::new(intent, work.name), Changed::Secrets, run)?;
+        record_original(intent, host, work.name, (Changed::Secrets, run))?;
     }
     // No account waits for its keys to be locked.
     for work in works.iter() {

@@ -67,6 +67,9 @@ pub struct WrittenKeys {
     pub uid: u32,
     /// The keys.
     pub keys: Vec<Bytes>,
+    /// The file in a home that the account has no more, as it was before the keys: the original is that of the home of now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<PathSnapshot>,
 }
 
 /// The record of a user.
@@ -105,6 +108,27 @@ pub struct UserOriginal {
     /// The home that it is in. Earlier agents left none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
+    /// Values that the agent set last: anything else is a person's newer value. Earlier agents left none.
+    #[serde(default, skip_serializing_if = "SetParts::is_unset")]
+    pub set: Box<SetParts>,
+}
+
+/// The parts of an account of the host that a config changed, as it set them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetParts {
+    /// The comment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gecos: Option<String>,
+    /// The login shell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
+    /// The password field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<Bytes>,
+    /// By part, the batch that recorded it last: one that was cut off right before does so when it is repeated. Earlier agents left
+    /// none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub recorded_by: BTreeMap<String, String>,
 }
 
 /// The record of a group.
@@ -288,11 +312,25 @@ impl AccountRecords {
     /// Notes keys that are about to be written into a home, beside those that the file may still have.
     pub fn note_written(&mut self, home: String, user: &str, uid: u32, keys: &[SshKey]) {
         let mut keys: Vec<Bytes> = keys.iter().map(|key| Bytes::new(key.as_str().as_bytes())).collect();
-        if let Some(before) = self.written.get(&home) {
-            let more = before.keys.iter().filter(|key| !keys.contains(key)).cloned().collect::<Vec<_>>();
+        let mut before = None;
+        if let Some(written) = self.written.get(&home) {
+            let more = written.keys.iter().filter(|key| !keys.contains(key)).cloned().collect::<Vec<_>>();
             keys.extend(more);
+            before = written.before.clone().filter(|_| written.user == user);
         }
-        self.written.insert(home, WrittenKeys { user: user.to_owned(), uid, keys });
+        self.written.insert(home, WrittenKeys { user: user.to_owned(), uid, keys, before });
+    }
+
+    /// Keeps the original of a keys file in a home beside the keys there, as the account has another home by now.
+    pub fn keep_of_home(&mut self, home: &str, user: &str, keys: &PathSnapshot) {
+        if let Some(written) = self.written.get_mut(home).filter(|written| written.user == user) {
+            written.before.get_or_insert_with(|| keys.clone());
+        }
+    }
+
+    /// Returns the original of a keys file in a home that an account had before.
+    pub fn of_home(&self, home: &str, user: &str) -> Option<&PathSnapshot> {
+        self.written.get(home).filter(|written| written.user == user)?.before.as_ref()
     }
 
     /// Returns the homes with keys of configs that are not those of their accounts any more, nor of one of those whose keys files are
@@ -436,6 +474,17 @@ impl WrittenKeys {
     /// Returns the keys.
     pub fn keys(&self) -> Vec<SshKey> {
         self.keys.iter().filter_map(|key| SshKey::new(key.to_text())).collect()
+    }
+}
+
+impl SetParts {
+    fn is_unset(set: &Self) -> bool {
+        *set == Self::default()
+    }
+
+    /// Returns the password field.
+    pub fn password(&self) -> Option<PasswordHash> {
+        self.password.as_ref().and_then(|bytes| PasswordHash::new(bytes.to_text()))
     }
 }
 

@@ -3,14 +3,14 @@
 //! The stored config lists the paths that were the host's before. One that is listed and has no kept original any more has lost it:
 //! nobody knows what to put back, so the path stays as it is when its entry leaves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::JournalError;
-use super::stored::read_state;
+use super::stored::{Stored, read_state};
 use super::{originals, version};
 use crate::host::saved::{self, PREIMAGES, PathSnapshot, SAVED_DIRECTORY};
 use crate::host::{HostError, Root, parents};
-use crate::model::{HostSpec, ManagedPath, UpdateId};
+use crate::model::{HostSpec, ManagedPath, ObservedFile, UpdateId};
 
 /// Name of these files in messages.
 const WHAT: &str = "the original of a path";
@@ -33,8 +33,13 @@ pub(super) fn check(root: &Root, open: Option<&UpdateId>) -> Result<(), JournalE
     Ok(())
 }
 
+/// Notes in a config that is about to be stored which paths have an original, and where they are.
+pub(super) fn note(root: &Root, from: &HostSpec, to: &HostSpec, target: Stored) -> Result<Stored, HostError> {
+    Ok(target.with_originals(index(root, from, to)?, led(root, from, to)?))
+}
+
 /// Returns the paths of a config with a kept original of something that the host had, and those that had lost one before.
-pub(super) fn index(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<BTreeSet<ManagedPath>, HostError> {
+fn index(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<BTreeSet<ManagedPath>, HostError> {
     let mut paths = to.managed();
     paths.extend(parents::made(root, to)?);
     let mut found = BTreeSet::new();
@@ -45,6 +50,32 @@ pub(super) fn index(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<BTree
         };
         if is_of_host {
             found.insert(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns where links of the host lead to, by the directories of the entries of a config. A directory of the config before stays where
+/// it led then, as long as anything of it is there.
+fn led(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<BTreeMap<ManagedPath, String>, HostError> {
+    let (before, mut found) = (from.managed(), BTreeMap::new());
+    let paths = to.managed();
+    let directories: BTreeSet<&str> =
+        paths.iter().filter_map(|path| path.as_str().rsplit_once('/')).map(|(above, _)| above).collect();
+    for directory in directories {
+        let Ok(directory) = ManagedPath::new(directory) else { continue };
+        let mut real = parents::real_directory(root, directory.as_str())?;
+        if let Some(held) = from.led.get(&directory) {
+            let names = before.iter().filter_map(|path| path.as_str().rsplit_once('/'));
+            for (_, name) in names.filter(|(above, _)| *above == directory.as_str()) {
+                if root.observe(&format!("{held}/{name}"))? != ObservedFile::Absent {
+                    real.clone_from(held);
+                    break;
+                }
+            }
+        }
+        if real != directory.as_str() {
+            found.insert(directory, real);
         }
     }
     Ok(found)

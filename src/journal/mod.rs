@@ -401,7 +401,7 @@ impl Journal {
         })?;
         originals::promote(&self.root, Some(&record.id), from, to)?;
         self.fail_points.hit("originals-kept");
-        let target = target.committed(now).with_originals(kept::index(&self.root, from, to)?);
+        let target = kept::note(&self.root, from, to, target.committed(now))?;
         if record.provisioning {
             // The next update, to the whole config, comes from the observation.
             target.save(&self.root, &state("from.json"))?;
@@ -428,7 +428,7 @@ impl Journal {
         target: Stored,
     ) -> Result<Stored, JournalError> {
         originals::promote(&self.root, None, from, to)?;
-        Ok(target.with_originals(kept::index(&self.root, from, to)?))
+        Ok(kept::note(&self.root, from, to, target)?)
     }
 
     /// Ends the work on the root of an image: what its base has at the paths of the config stays in the image, the state does not.
@@ -504,8 +504,7 @@ impl Journal {
             // The distribution's originals outlive this update, as its effects do.
             originals::promote(&self.root, Some(&open.record.id), &open.from, &open.to)?;
             self.fail_points.hit("originals-kept");
-            let originals = kept::index(&self.root, &open.from, &open.to)?;
-            target.with_originals(originals).save(&self.root, &state("from.json"))?;
+            kept::note(&self.root, &open.from, &open.to, target)?.save(&self.root, &state("from.json"))?;
             self.fail_points.hit("from-saved");
             originals::drop_left(&self.root, &open.from, &open.to)?;
         }

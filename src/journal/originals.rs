@@ -103,6 +103,11 @@ impl Originals {
         Self { update, batch }
     }
 
+    /// Returns the name of the batch.
+    pub fn batch(&self) -> String {
+        format!("{}/{}", self.update, self.batch)
+    }
+
     fn path(&self) -> String {
         format!("{PREIMAGES}/{}/{}.json", self.update, self.batch)
     }

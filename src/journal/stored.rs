@@ -1,6 +1,6 @@
 //! The files of the state and their shapes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,8 @@ pub struct Stored {
     left_os: Option<LeftOs>,
     /// Paths of which an original of the host's is kept. Earlier agents did not write it down.
     originals: BTreeSet<ManagedPath>,
+    /// Real paths that links of the host led to, by the directories of its entries. Earlier agents did not write it down.
+    led: BTreeMap<ManagedPath, String>,
 }
 
 /// Leaves fields of the OS out that are those of an image which can't be read, or of none, and names them.
@@ -138,6 +140,8 @@ struct Written<'a> {
     left_os: Option<&'a LeftOs>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     originals: &'a BTreeSet<ManagedPath>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    led: &'a BTreeMap<ManagedPath, String>,
     /// Objects beside it in its file, which were not read.
     #[serde(skip_serializing_if = "<[NotApplied]>::is_empty")]
     beside: &'a [NotApplied],
@@ -167,6 +171,8 @@ struct Read<'a> {
     #[serde(default)]
     originals: BTreeSet<ManagedPath>,
     #[serde(default)]
+    led: BTreeMap<ManagedPath, String>,
+    #[serde(default)]
     beside: Vec<NotApplied>,
     #[serde(borrow)]
     machine_config: &'a RawValue,
@@ -177,7 +183,7 @@ impl Stored {
     pub fn new(machine_config: MachineConfig, image: Option<ImageRef>, at: Timestamp) -> Self {
         let target = Target::new(machine_config.name().clone(), image);
         let (unapplied, never_applied) = (Some(BTreeSet::new()), Some(BTreeSet::new()));
-        let originals = BTreeSet::new();
+        let (originals, led) = (BTreeSet::new(), BTreeMap::new());
         let (unread_image, undone_runs, left_os) = (None, false, None);
         Self {
             target,
@@ -189,13 +195,18 @@ impl Stored {
             undone_runs,
             left_os,
             originals,
+            led,
         }
     }
 
-    /// Sets the paths of which an original of the host's is kept.
+    /// Notes the paths of which an original of the host's is kept, and where they are.
     #[must_use]
-    pub(super) fn with_originals(self, originals: BTreeSet<ManagedPath>) -> Self {
-        Self { originals, ..self }
+    pub(super) fn with_originals(
+        self,
+        originals: BTreeSet<ManagedPath>,
+        led: BTreeMap<ManagedPath, String>,
+    ) -> Self {
+        Self { originals, led, ..self }
     }
 
     /// Sets the entries that were never applied to this host; `None` if nothing is known of them.
@@ -291,6 +302,7 @@ impl Stored {
         spec.set_unapplied(unapplied);
         spec.never_applied.clone_from(&self.never_applied);
         spec.originals.clone_from(&self.originals);
+        spec.led.clone_from(&self.led);
         spec
     }
 
@@ -341,6 +353,7 @@ impl Stored {
         stored.undone_runs = read.undone_runs;
         stored.left_os = read.left_os;
         stored.originals = read.originals;
+        stored.led = read.led;
         Ok(Some(stored))
     }
 
@@ -365,6 +378,7 @@ impl Stored {
             undone_runs: self.undone_runs,
             left_os: self.left_os.as_ref(),
             originals: &self.originals,
+            led: &self.led,
             beside: self.machine_config.beside(),
             machine_config,
         };

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::host::parents::real_directory;
 use crate::host::{HostError, Root};
 use crate::model::obstacles::Place;
-use crate::model::{ManagedPath, Obstacle, Obstacles, PathSpec, protected};
+use crate::model::{HostSpec, ManagedPath, ObservedFile, Obstacle, Obstacles, PathSpec, protected};
 
 use super::replaced::{Entries, ReplacedPaths};
 
@@ -49,6 +49,36 @@ pub(super) fn obstacles(
         }
     }
     Ok(())
+}
+
+/// Returns the entries of a config that links of the host led to another directory when it was applied, and that are still there.
+pub(super) fn led_elsewhere(
+    root: &Root,
+    from: &HostSpec,
+) -> Result<BTreeMap<ManagedPath, Obstacle>, HostError> {
+    let mut found = BTreeMap::new();
+    if from.led.is_empty() {
+        return Ok(found);
+    }
+    for path in from.managed() {
+        let Some((directory, name)) = path.as_str().rsplit_once('/') else { continue };
+        let Some((directory, before)) = from.led.iter().find(|(led, _)| led.as_str() == directory) else {
+            continue;
+        };
+        let now = real_directory(root, directory.as_str())?;
+        let left = format!("{before}/{name}");
+        if now == *before || root.observe(&left)? == ObservedFile::Absent {
+            continue;
+        }
+        let cause = format!(
+            "{directory} led to {before} when the config was applied, and leads to {now} now: {left} is what the config left there"
+        );
+        let next = format!(
+            "Let {directory} lead to {before} until this entry has changed or left; change the link after that."
+        );
+        found.insert(path, Obstacle { cause, next });
+    }
+    Ok(found)
 }
 
 /// Looks where the targets of hard links are: one by another name of a listed file would stay the old file when that is replaced.

@@ -62,6 +62,7 @@ pub(super) fn obstacles(
         Paths { root, specs: (from, to), entries, observed, restorable, parents, replaced: &replaced };
     paths.files(&mut found).map_err(failed())?;
     names::obstacles(root, entries, &replaced, &mut found).map_err(failed())?;
+    found.led = names::led_elsewhere(root, from).map_err(failed())?;
     ahead::obstacles(root, (from, to), entries, observed, &mut found).map_err(failed())?;
     unit_sources::obstacles(root, (from, to), observed, after, &mut found)
         .map_err(ObserveError::wrap("the units"))?;

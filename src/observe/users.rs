@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::host::account_records::AccountRecords;
 use crate::host::accounts::{self, Accounts, User};
 use crate::host::{HostError, Root, account_lines, account_programs, keys};
-use crate::model::observation::{AccountFacts, Maker, ObservedAccount, ObservedGroup};
+use crate::model::observation::{AccountFacts, GivenParts, Maker, ObservedAccount, ObservedGroup};
 use crate::model::users::{CORE, SshKey, group_field, keys_in, keys_path, user_field};
 use crate::model::{HostSpec, ObservedFile, Obstacle, Obstacles, UserName};
 
@@ -107,11 +107,28 @@ pub(super) fn account(
         groups: accounts.groups_of(name),
         maker: maker(records.is_made(name), user.is_local),
         has_original: records.original(name).is_some(),
+        given: given_parts(root, records, (name, user)).map_err(failed())?,
         given_keys: BTreeSet::new(),
         unremoved_keys: BTreeSet::new(),
         unremovable: None,
         is_expired: records.is_made(name)
             && or_unreadable(account_lines::is_expired(root, name)).map_err(failed())?,
+    })
+}
+
+/// Returns the parts that are as the record says that the agent set them.
+fn given_parts(
+    root: &Root,
+    records: &AccountRecords,
+    (name, user): (&str, &User),
+) -> Result<GivenParts, HostError> {
+    let Some(original) = records.original(name) else { return Ok(GivenParts::default()) };
+    let set = &original.set;
+    let password = or_unreadable(accounts::password(root, name))?;
+    Ok(GivenParts {
+        gecos: set.gecos.as_ref() == Some(&user.gecos),
+        shell: set.shell.as_ref() == Some(&user.shell),
+        password: password.is_some() && set.password() == password,
     })
 }
 

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
+use std::path::Path;
 
 use rustix::fs::IFlags;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use crate::plan_accounts::{
 };
 use crate::plan_flags::Flagged;
 use crate::ran;
-use crate::test_host::{Node, STATE, config, ignition};
+use crate::test_host::{Node, STATE, apply, config, ignition};
 
 const OWN: &str = "ssh-ed25519 AAAA own";
 
@@ -472,4 +473,141 @@ fn memberships_are_recorded_anew_by_each_update() {
     applied(&node, "none.json", "none");
     assert_eq!(line(&node, "group", "adm"), "adm:x:4:guest", "a membership of the host went");
     assert_eq!(line(&node, "group", "wheel"), "wheel:x:10:guest");
+}
+
+/// What a person has changed after the config set it is his: neither an entry that leaves nor one that drops a field takes it back, and
+/// the plan names it.
+#[test]
+fn newer_values_of_person_stay_when_config_lets_them_go() {
+    let entry = |name: &str| json!({"name": name, "gecos": "Managed", "shell": "/bin/bash", "groups": ["wheel"], "passwordHash": "$6$one"});
+    for (user, new) in [
+        ("guest", json!([])),
+        ("guest", json!([{"name": "guest", "sshAuthorizedKeys": [K1]}])),
+        ("app", json!([{"name": "app", "sshAuthorizedKeys": [K1]}])),
+    ] {
+        let case = format!("{user} {new}");
+        let node = host();
+        node.commit("rendered-a.json", &users(json!([entry(user)])));
+        program(
+            &node,
+            "usermod",
+            &["-c", "By hand", "-s", "/sbin/nologin", "-p", "$6$hand", "-d", "/srv/g", user],
+        );
+        program(&node, "usermod", &["-G", "guest,core", user]);
+        let lines = || {
+            let of = |database: &str| node.read(&format!("root/etc/{database}"));
+            ["passwd", "shadow", "group", "gshadow"].map(of)
+        };
+        let by_hand = lines();
+        put_users(&node, "b", new);
+        let planned = node.plan("b.json").out;
+        let named = format!("{user:?} gecos and shell and passwordHash: it was changed on this host after");
+        assert!(planned.contains(&named), "{case}: {planned}");
+        applied(&node, "b.json", &case);
+        assert_eq!(lines(), by_hand, "{case}");
+        assert_eq!(verify(&node).code, 0, "{case}");
+        // The next config begins from there.
+        node.commit("rendered-c.json", &users(json!([entry(user)])));
+        assert!(line(&node, "passwd", user).contains(":Managed:"), "{case}");
+        if user == "guest" {
+            applied(&node, "none.json", &case);
+            assert_eq!(lines(), by_hand, "{case}: again");
+        }
+    }
+}
+
+/// The lock of a person stays where the config has locked the password as well.
+#[test]
+fn lock_of_person_stays_behind_lock_of_config() {
+    let node = host();
+    node.commit("rendered-a.json", &users(json!([{"name": "guest", "passwordHash": "*"}])));
+    program(&node, "usermod", &["-p", "!*", "guest"]);
+    applied(&node, "none.json", "none");
+    assert!(password(&node, "guest").starts_with('!'), "{}", password(&node, "guest"));
+}
+
+/// The same of the password of a group.
+#[test]
+fn newer_password_of_group_stays() {
+    let node = host();
+    node.put("root/etc/group", node.read("root/etc/group") + "ops:x:77:\n");
+    node.put("root/etc/gshadow", node.read("root/etc/gshadow") + "ops:$6$before::\n");
+    let groups = ignition(json!({"passwd": {"groups": [{"name": "ops", "passwordHash": "$6$group"}]}}));
+    node.commit("rendered-a.json", &groups);
+    assert_eq!(line(&node, "gshadow", "ops"), "ops:$6$group::");
+    program(&node, "groupmod", &["-p", "$6$hand", "ops"]);
+    let planned = node.plan("none.json").out;
+    assert!(planned.contains("passwd.groups \"ops\" passwordHash: it was changed"), "{planned}");
+    applied(&node, "none.json", "none");
+    assert_eq!(line(&node, "gshadow", "ops"), "ops:$6$hand::");
+    node.commit("rendered-c.json", &groups);
+    applied(&node, "none.json", "none");
+    assert_eq!(line(&node, "gshadow", "ops"), "ops:$6$hand::", "the next config begins from there");
+}
+
+/// A kill while the keys follow to another home, or leave both, loses no line of a person in either.
+#[test]
+fn kill_while_keys_move_loses_no_lines_of_person() {
+    for (target, each) in [("b.json", 1), ("none.json", 3)] {
+        let mut kills = 0;
+        for number in (1..).step_by(each) {
+            let node = host();
+            put_keys(&node, "root/home/guest", 1100, &format!("{OWN} before\n"));
+            node.commit("rendered-a.json", &users(json!([{"name": "guest", "sshAuthorizedKeys": [K1]}])));
+            put_keys(&node, "root/srv/g", 1100, &format!("{OWN} new\n"));
+            program(&node, "usermod", &["-d", "/srv/g", "guest"]);
+            put_users(&node, "b", json!([{"name": "guest", "sshAuthorizedKeys": [K2]}]));
+            let mut command = node.command(&apply(target));
+            let ended = command.env("MCA_FAIL_POINT", format!("kill:{number}")).output().unwrap().status;
+            let at = |path: &str| node.path(&format!("root/{STATE}/{path}"));
+            let record = fs::read_to_string(at("record.json")).unwrap_or_default();
+            // From the verification on nothing is changed.
+            if ended.success() || record.contains("erifying") {
+                break;
+            }
+            if !has_originals(&at("preimages")) {
+                continue;
+            }
+            kills += 1;
+            let case = format!("{target} killed at point {number}");
+            let found = |new: &str| {
+                let found = (keys(&node, "guest"), node.read(&format!("root/srv/g/{KEYS}")));
+                assert_eq!(found, (format!("{OWN} before\n"), format!("{new}\n")), "{case}");
+            };
+            if target == "b.json" {
+                applied(&node, target, &case);
+                found(K2);
+            }
+            applied(&node, "none.json", &case);
+            found(&format!("{OWN} new"));
+        }
+        assert!(kills > 3, "{target} {kills}");
+    }
+}
+
+/// Returns true if a batch of an update has its originals.
+fn has_originals(preimages: &Path) -> bool {
+    let Ok(updates) = fs::read_dir(preimages) else { return false };
+    updates.flatten().any(|update| update.path().join("0.json").exists())
+}
+
+/// Keys that can't leave the home of before when others follow to the new one: once they can, the file of the person comes back there.
+#[test]
+fn late_removal_in_home_of_before_restores_file_of_person() {
+    let node = host();
+    put_keys(&node, "root/home/guest", 1100, &format!("{OWN} before\n"));
+    node.commit("rendered-a.json", &users(json!([{"name": "guest", "sshAuthorizedKeys": [K1]}])));
+    put_keys(&node, "root/srv/g", 1100, &format!("{OWN} new\n"));
+    program(&node, "usermod", &["-d", "/srv/g", "guest"]);
+    let Some(flagged) = Flagged::new(node.path(&keys_path("guest")), IFlags::IMMUTABLE) else {
+        return ran::not_run("late_removal_in_home_of_before_restores_file_of_person", "chattr");
+    };
+    put_users(&node, "b", json!([{"name": "guest", "sshAuthorizedKeys": [K2]}]));
+    applied(&node, "b.json", "b");
+    assert_eq!((keys(&node, "guest"), verify(&node).code), (format!("{K1}\n"), 1));
+    drop(flagged);
+    applied(&node, "b.json", "late");
+    assert_eq!((keys(&node, "guest"), verify(&node).code), (format!("{OWN} before\n"), 0));
+    applied(&node, "none.json", "none");
+    assert_eq!(node.read(&format!("root/srv/g/{KEYS}")), format!("{OWN} new\n"));
 }

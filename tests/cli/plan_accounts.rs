@@ -189,12 +189,25 @@ fn not_run(case: &str) {
 /// Keys that can't be removed are on record: named by each verb, and removed as soon as nothing keeps them.
 #[test]
 fn keys_that_could_not_leave_are_named_until_they_are_gone() {
-    for (user, opens) in [("guest", true), ("app", false), ("core", true)] {
+    // The record of accounts is lost, or not.
+    for (user, opens, lost) in
+        [("guest", true, false), ("guest", true, true), ("app", false, true), ("core", true, false)]
+    {
         let node = host();
         node.commit("rendered-a.json", &users(json!([{"name": user, "sshAuthorizedKeys": [K1]}])));
         let Some(flagged) = Flagged::new(node.path(&keys_path(user)), IFlags::IMMUTABLE) else {
             return not_run("keys_that_could_not_leave_are_named_until_they_are_gone");
         };
+        if lost {
+            fs::remove_file(node.path(&format!("root/{STATE}/accounts.json"))).unwrap();
+        }
+        let before = node.plan("none.json").out;
+        let stay = if opens {
+            "the keys stay and open the account"
+        } else {
+            "the keys stay, and the account is locked"
+        };
+        assert!(before.contains(stay) && before.contains("chattr -i"), "{user}: {before}");
         applied(&node, "none.json", user);
         node.put(
             "other.json",

@@ -1,5 +1,7 @@
 //! What a person put in the place of an entry that leaves the config or changes: it stays, or the advice is a way out.
 
+use std::os::unix::fs::symlink;
+
 use rustix::fs::{CWD, FileType, Mode};
 use serde_json::{Value, json};
 
@@ -272,4 +274,78 @@ fn socket_in_place_of_unit_file_or_drop_in_stays() {
             assert_eq!(verify_code(&node), 0, "{text}");
         }
     }
+}
+
+/// A link of the host above an entry leads elsewhere since: what the config left at the first place, its original, and a file of a person
+/// at the second one stay, and the plan is refused with an advice that works.
+#[test]
+fn link_of_host_that_leads_elsewhere_since_is_refused() {
+    let file = |text: &str| {
+        let contents = json!({"source": format!("data:,{text}")});
+        ignition(json!({"storage": {"files": [
+            {"path": "/etc/foo/x", "mode": 420, "overwrite": true, "contents": contents}]}}))
+    };
+    for (had, other, target) in
+        [(true, true, "none.json"), (false, false, "none.json"), (true, true, "b.json")]
+    {
+        let case = format!("{had} {other} {target}");
+        let node = Node::new();
+        let lead = |to: &str| {
+            drop(std::fs::remove_file(node.path("root/etc/foo")));
+            symlink(to, node.path("root/etc/foo")).unwrap();
+        };
+        for directory in ["root/var/foo", "root/var/bar"] {
+            std::fs::create_dir_all(node.path(directory)).unwrap();
+        }
+        lead("../var/foo");
+        if had {
+            node.put("root/var/foo/x", "admin");
+        }
+        node.put("b.json", config("rendered-b", &file("two")));
+        node.put("none.json", config("rendered-none", &ignition(json!({}))));
+        node.commit("rendered-a.json", &file("one"));
+        lead("../var/bar");
+        if other {
+            node.put("root/var/bar/x", "other");
+        }
+        for ran in [node.plan(target), node.apply(target)] {
+            let text = ran.out + &ran.err;
+            let words = ["storage.files \"/etc/foo/x\"", "/etc/foo led to /var/foo", "leads to /var/bar now"];
+            assert!(
+                ran.code == 3 && words.iter().all(|word| text.contains(word)),
+                "{case}: {} {text}",
+                ran.code
+            );
+        }
+        let bar = || std::fs::read_to_string(node.path("root/var/bar/x")).unwrap_or_default();
+        assert_eq!(
+            (node.read("root/var/foo/x").as_str(), bar().as_str()),
+            ("one", if other { "other" } else { "" })
+        );
+        lead("../var/foo");
+        for target in [target, "none.json"] {
+            assert_eq!(node.apply(target).code, 0, "{case}");
+        }
+        let left = std::fs::read_to_string(node.path("root/var/foo/x")).unwrap_or_default();
+        assert_eq!(
+            (left.as_str(), bar().as_str()),
+            (if had { "admin" } else { "" }, if other { "other" } else { "" })
+        );
+    }
+}
+
+/// A directory of the host that moved with all that is in it is the same one.
+#[test]
+fn directory_of_host_that_moved_holds_its_entries() {
+    let node = Node::new();
+    node.put("root/var/foo/x", "admin");
+    symlink("../var/foo", node.path("root/etc/foo")).unwrap();
+    let file =
+        json!({"path": "/etc/foo/x", "mode": 420, "overwrite": true, "contents": {"source": "data:,one"}});
+    node.commit("rendered-a.json", &ignition(json!({"storage": {"files": [file]}})));
+    std::fs::rename(node.path("root/var/foo"), node.path("root/var/bar")).unwrap();
+    std::fs::remove_file(node.path("root/etc/foo")).unwrap();
+    symlink("../var/bar", node.path("root/etc/foo")).unwrap();
+    node.commit("rendered-none.json", &ignition(json!({})));
+    assert_eq!(node.read("root/var/bar/x"), "admin");
 }

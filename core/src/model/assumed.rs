@@ -7,8 +7,8 @@ use super::ids::{ROOT, ROOT_HOME};
 use super::image::{PULL_SECRETS, Transport};
 use super::kargs::FormerKargs;
 use super::observation::{
-    AccountFacts, BootCount, Booted, EmbeddedConfig, LocalPackages, Maker, ObservedAccount, ObservedFips,
-    ObservedGroup, ObservedOs, ObservedUnit, UnitFilePreset, UnitFileState,
+    AccountFacts, BootCount, Booted, EmbeddedConfig, GivenParts, LocalPackages, Maker, ObservedAccount,
+    ObservedFips, ObservedGroup, ObservedOs, ObservedUnit, UnitFilePreset, UnitFileState,
 };
 use super::paths::LinkTarget;
 use super::units::{Enablement, Mask, UnitSpec};
@@ -253,6 +253,7 @@ fn observed_account(name: &str, account: &Account) -> Result<ObservedAccount, Mo
         maker: if is_core || is_root { Maker::Host } else { Maker::Agent },
         is_expired: false,
         has_original: true,
+        given: GivenParts::default(),
         given_keys: BTreeSet::new(),
         unremoved_keys: BTreeSet::new(),
         unremovable: None,

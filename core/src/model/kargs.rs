@@ -1,6 +1,6 @@
 //! Kernel arguments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -78,6 +78,9 @@ pub struct FormerKargs {
     /// For each argument the instances on the command line that no config had set when it became a config's.
     #[serde(default)]
     own: BTreeMap<Karg, usize>,
+    /// Packages that configs of this host have layered; true for those that the host had requested before. Earlier agents left none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    packages: BTreeMap<String, bool>,
 }
 
 impl FormerKargs {
@@ -102,6 +105,26 @@ impl FormerKargs {
             }
             self.own.insert(karg.clone(), own(karg));
         }
+    }
+
+    /// Takes packages of a config in; `requested` are those that the booted deployment requests before it is applied. Known ones stay as
+    /// they are.
+    pub fn learn_packages(&mut self, config: &BTreeSet<String>, requested: &BTreeSet<String>) {
+        for package in config {
+            if self.packages.len() < MAX_FORMER {
+                self.packages.entry(package.clone()).or_insert(requested.contains(package));
+            }
+        }
+    }
+
+    /// Returns the requested packages that a config has layered and none wants now: somebody has booted another deployment.
+    pub fn left_packages(
+        &self,
+        requested: &BTreeSet<String>,
+        desired: &BTreeSet<String>,
+    ) -> BTreeSet<String> {
+        let is_own = |package: &String| self.packages.get(package).is_none_or(|is_own| *is_own);
+        requested.iter().filter(|one| !desired.contains(*one) && !is_own(one)).cloned().collect()
     }
 
     /// Returns the instances of an argument that stay on the command line whatever configs want: the host's own, or the

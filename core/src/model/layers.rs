@@ -200,7 +200,8 @@ fn is_kernel(name: &str) -> bool {
     name == "kernel" || name.starts_with("kernel-")
 }
 
-fn is_other_kernel(name: &str) -> bool {
+/// Returns true for a package of a kernel that is layered.
+pub(crate) fn is_other_kernel(name: &str) -> bool {
     OTHER_KERNELS.iter().any(|begin| name.starts_with(begin))
 }
 

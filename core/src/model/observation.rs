@@ -310,12 +310,25 @@ pub struct ObservedAccount {
     pub is_expired: bool,
     /// The agent keeps what the host's own account was before a config changed it.
     pub has_original: bool,
+    /// Parts that it has as a config gave them last, by the agent's record.
+    pub given: GivenParts,
     /// Keys of the specs that are in the keys file.
     pub given_keys: BTreeSet<SshKey>,
     /// Keys that left a config, could not be removed, and still are in the keys file.
     pub unremoved_keys: BTreeSet<SshKey>,
     /// The obstacle that still keeps them from being removed.
     pub unremovable: Option<Obstacle>,
+}
+
+/// The parts of an account that are still as the agent set them, whichever config that was for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GivenParts {
+    /// The comment.
+    pub gecos: bool,
+    /// The login shell.
+    pub shell: bool,
+    /// The password field.
+    pub password: bool,
 }
 
 /// Keys of configs in a home that an account had before, or of an account that was removed: they open whoever gets the home.

@@ -73,6 +73,8 @@ pub struct Obstacles {
     pub real_targets: BTreeMap<ManagedPath, String>,
     /// Real paths of entries that links of the host lead to, by the path of the entry.
     pub real_paths: BTreeMap<ManagedPath, String>,
+    /// Of entries of the old config that links of the host led elsewhere when it was applied.
+    pub led: BTreeMap<ManagedPath, Obstacle>,
     /// Paths of the agent and of the system that links of the host lead to.
     pub places: BTreeMap<&'static str, Place>,
     /// Of each new file: nothing on the host reads their labels from its SELinux policy.

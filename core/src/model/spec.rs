@@ -106,6 +106,8 @@ pub struct HostSpec {
     pub claimed: BTreeMap<ManagedPath, Option<PathSpec>>,
     /// Paths that the host had before a config of ours, of which the agent keeps the original.
     pub originals: BTreeSet<ManagedPath>,
+    /// Real paths of directories that links of the host led to as this config was applied, by the directories of its entries.
+    pub led: BTreeMap<ManagedPath, String>,
     /// Paths of units and drop-ins whose contents are empty, by their fields: nothing is written there.
     pub unwritten: BTreeMap<ManagedPath, String>,
     /// Units and their drop-ins.
@@ -317,6 +319,7 @@ impl HostSpec {
             unapplied: BTreeSet::new(),
             claimed: BTreeMap::new(),
             originals: BTreeSet::new(),
+            led: BTreeMap::new(),
             unwritten: BTreeMap::new(),
             units: BTreeMap::new(),
             users: Users::default(),

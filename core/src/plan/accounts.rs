@@ -50,6 +50,21 @@ pub(super) fn password_holds(desired: &PasswordHash, found: &ObservedAccount) ->
     found.password.as_ref() == Some(desired) || (desired.is_locked() && is_password_locked(found))
 }
 
+/// Returns true if the comment is a config's. Another one is of a person who changed it since, and no roll-back touches it.
+pub(super) fn is_gecos_given(old: &Account, found: &ObservedAccount) -> bool {
+    old.gecos.as_ref().is_some_and(|old| *old == found.gecos || found.given.gecos)
+}
+
+/// Returns true if the shell is a config's ([`is_gecos_given`]).
+pub(super) fn is_shell_given(old: &Account, found: &ObservedAccount) -> bool {
+    old.shell.as_ref().is_some_and(|old| *old == found.shell || found.given.shell)
+}
+
+/// Returns true if the password is a config's ([`is_gecos_given`]).
+pub(super) fn is_password_given(old: &PasswordHash, found: &ObservedAccount) -> bool {
+    password_holds(old, found) || found.given.password
+}
+
 /// Returns true if nobody can log in, and unlocking lets nobody in: the agent leaves its own accounts so. Keys that could not be removed
 /// are named by themselves.
 pub(super) fn is_locked(found: &ObservedAccount) -> bool {

@@ -14,7 +14,7 @@ use super::{Batch, BatchOp, FileOp, Op, Plan, Step, foreign, homes, places, shar
 use crate::model::observation::UnitFileState;
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle};
 use crate::model::os::KernelType;
-use crate::model::{ManagedPath, ObservedFile, UnitName};
+use crate::model::{ManagedPath, ObservedFile, PathSpec, UnitName};
 
 /// Returns the obstacles of the steps.
 pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
@@ -32,12 +32,27 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
     let of_accounts = of_accounts.chain(homes::refused(input, steps));
     reasons.extend(of_accounts);
     reasons.extend(places::refused(input));
+    reasons.extend(led_elsewhere(input, steps));
     reasons.extend(shared::of_keys(input, steps));
     reasons.extend(labels(input, steps));
     reasons.extend(layers(input, steps));
     reasons.extend(originals(input, steps));
     reasons.extend(live(input, steps));
     reasons
+}
+
+/// Returns the entries that change or leave while a link of the host leads elsewhere than when they were applied: what the config left
+/// there, and the original of it, would be lost, and what is at the new place is no config's.
+fn led_elsewhere(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
+    let is_written = |path: &ManagedPath| steps.iter().any(|step| step.op.path().as_ref() == Some(path));
+    let led = input.facts.obstacles.led.iter();
+    let changed = led.filter(|(path, _)| input.old(path) != input.new_entry(path) || is_written(path));
+    let reason = |(path, obstacle): (&ManagedPath, &Obstacle)| {
+        let entry = input.old(path).or_else(|| input.new_entry(path));
+        let section = entry.map_or("storage.files", PathSpec::section);
+        stated(format!("{section} {:?}", path.as_str()), obstacle)
+    };
+    changed.map(reason).collect()
 }
 
 /// Returns the obstacles of the files that are left of an open update, from a batch on: those that its run would fail at.

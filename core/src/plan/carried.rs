@@ -229,6 +229,7 @@ mod tests {
             groups: BTreeSet::new(),
             maker,
             has_original: false,
+            given: crate::model::observation::GivenParts::default(),
             given_keys: BTreeSet::new(),
             unremoved_keys: BTreeSet::new(),
             unremovable: None,

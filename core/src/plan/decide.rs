@@ -41,6 +41,7 @@ pub fn plan(
     let mut warnings = warnings::warnings(&input, &steps);
     warnings.extend(own_unit::warnings(&input, &steps));
     warnings.extend(overwritten::warnings(&input, &steps));
+    warnings.extend(overwritten::stays(&input));
     warnings.extend(warnings::lost(&input));
     warnings.extend(warnings::unknown_base(&input, &steps));
     warnings.extend(warnings::databases(&input));

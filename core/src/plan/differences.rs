@@ -4,7 +4,7 @@
 //! In the order of MCD-175: OS, kernel arguments, files, units; the account comes last. Contents are compared by
 //! digest and never shown; of secrets only the length is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::accounts;
 use super::carried;
@@ -46,9 +46,15 @@ pub fn differences(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
             ),
         );
     }
-    if observed.os.booted().is_some() {
+    if let Some(booted) = observed.os.booted() {
+        let packages = left_packages(spec, booted, observed);
+        found.extend(
+            packages
+                .iter()
+                .map(|name| left_over(Kind::Package, name, "not requested of the booted deployment")),
+        );
         let left = observed.former_kargs.left_over(&observed.kargs, &spec.kargs, &observed.image_kargs);
-        found.extend(left.iter().map(left_over));
+        found.extend(left.iter().map(|karg| left_over(Kind::Karg, karg, "not on the kernel's command line")));
     }
     for (path, file) in spec.files.iter().filter(|(path, _)| !IGNORED.contains(&path.as_str())) {
         found.extend(file_difference(Kind::File, path, file, observed));
@@ -169,10 +175,18 @@ fn kargs_held(desired: &[Karg], found: &[Karg]) -> Vec<bool> {
     desired.iter().map(&mut take).collect()
 }
 
-/// An argument that an earlier config had set, or one that is there once too often.
-fn left_over(karg: &Karg) -> Difference {
-    let (expected, found) = ("not on the kernel's command line", "a left-over of an earlier config");
-    difference(Kind::Karg, karg, DifferenceKind::Unexpected, &expected, &found)
+/// Returns the packages that earlier configs had layered and that the booted deployment still requests. In image mode they go with the
+/// next deployment (MCD-204).
+pub(super) fn left_packages(spec: &HostSpec, booted: &Booted, observed: &Observation) -> BTreeSet<String> {
+    let desired = spec.host_layers().packages().ok().filter(|_| spec.image.is_none());
+    desired.map_or_else(BTreeSet::new, |desired| {
+        observed.former_kargs.left_packages(&booted.local.requested, &desired)
+    })
+}
+
+/// An argument that an earlier config had set, or one that is there once too often; or a package.
+fn left_over(kind: Kind, target: &dyn std::fmt::Display, expected: &'static str) -> Difference {
+    difference(kind, target, DifferenceKind::Unexpected, &expected, &"a left-over of an earlier config")
 }
 
 fn file_difference(

@@ -53,6 +53,7 @@ pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) ->
     from.kargs = held_kargs(old, to, observed);
     keep_layers(&mut from, old, to, observed);
     from.left.clone_from(&old.left);
+    from.led.clone_from(&old.led);
     from
 }
 

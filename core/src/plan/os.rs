@@ -2,10 +2,11 @@
 //!
 //! On a host that is not image-based there are none (MCD-207).
 
+use super::differences::left_packages;
 use super::input::PlanInput;
 use super::{Mode, Op, Step, StepReason, kargs};
 use crate::model::fixed::FIPS_FIELD;
-use crate::model::layers::Architecture;
+use crate::model::layers::{Architecture, is_other_kernel};
 use crate::model::observation::LocalPackages;
 use crate::model::os::KernelType;
 use crate::model::{HostSpec, ImageRef, Observation};
@@ -85,16 +86,23 @@ fn pull_secret(input: &PlanInput<'_>) -> Option<Step> {
 fn layered(input: &PlanInput<'_>) -> Vec<Step> {
     let (from, to) = (input.from, input.to);
     let leaves = input.mode == Mode::LeaveImage;
+    let observed = &input.facts.observed;
+    // Somebody has booted a deployment with the layers of an earlier config.
+    let left = observed.os.booted().map(|booted| left_packages(to, booted, observed)).unwrap_or_default();
+    let (kernels, packages): (Vec<_>, Vec<_>) = left.iter().partition(|name| is_other_kernel(name));
     let mut steps = Vec::new();
-    if from.kernel_type != to.kernel_type || (leaves && to.kernel_type != KernelType::Default) {
+    if from.kernel_type != to.kernel_type
+        || !kernels.is_empty()
+        || (leaves && to.kernel_type != KernelType::Default)
+    {
         let op = Op::SwitchKernel { kernel: to.kernel_type };
         steps.push(Step { op, because: StepReason::Changed });
     }
-    if from.extensions != to.extensions || (leaves && !to.extensions.is_empty()) {
+    if from.extensions != to.extensions || !packages.is_empty() || (leaves && !to.extensions.is_empty()) {
         let because = match (from.extensions.is_empty(), to.extensions.is_empty()) {
-            (true, _) => StepReason::Added,
+            (true, false) => StepReason::Added,
             (false, false) => StepReason::Changed,
-            (false, true) => StepReason::Removed,
+            (_, true) => StepReason::Removed,
         };
         let op = Op::InstallExtensions { extensions: to.extensions.iter().cloned().collect() };
         steps.push(Step { op, because });

@@ -1,14 +1,18 @@
 //! Changes of accounts by people on this host that the steps overwrite, and entries in the way of keys: named before it is done.
 
-use super::accounts::{hides_password, is_password_locked, keys_hold, password_holds};
+use super::accounts::{
+    hides_password, is_gecos_given, is_password_given, is_password_locked, is_shell_given, keys_hold,
+    password_holds,
+};
 use super::homes;
 use super::input::PlanInput;
+use super::users::is_group_password_given;
 use super::warnings::{Warning, gone_at_boot};
 use super::{Op, Step};
 use crate::model::UserName;
-use crate::model::observation::ObservedAccount;
+use crate::model::observation::{Maker, ObservedAccount};
 use crate::model::text::escaped;
-use crate::model::users::{PasswordHash, user_field};
+use crate::model::users::{Account, PasswordHash, group_field, user_field};
 
 /// Returns the warnings about the steps of accounts.
 pub(super) fn warnings(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Warning> {
@@ -49,15 +53,61 @@ fn home(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
 
 fn attributes(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
     let (found, old) = (observed(input, user)?, input.from.users.accounts.get(user)?);
-    let other = |old: Option<&String>, found: &str| old.is_some_and(|old| old != found);
+    let new = input.to.users.accounts.get(user).filter(|new| new.should_exist)?;
+    let other = |old: &Option<String>, new: &Option<String>, found: &str| {
+        old.as_ref().is_some_and(|old| old != found) && new.as_ref().is_some_and(|new| new != found)
+    };
     let parts = [
-        ("gecos", other(old.gecos.as_ref(), &found.gecos)),
-        ("shell", other(old.shell.as_ref(), &found.shell)),
+        ("gecos", other(&old.gecos, &new.gecos, &found.gecos)),
+        ("shell", other(&old.shell, &new.shell, &found.shell)),
     ];
     let parts: Vec<&str> =
         parts.into_iter().filter(|(_, is_other)| *is_other).map(|(part, _)| part).collect();
     let message = "it was changed on this host, and this update sets the config's value; to keep the host's, put it into the config";
     (!parts.is_empty()).then(|| warning(user, &parts.join(" and "), message))
+}
+
+/// Returns the warnings about values of people that stay as the config lets them go: what was before it is not restored.
+pub(super) fn stays(input: &PlanInput<'_>) -> Vec<Warning> {
+    let mut found = Vec::new();
+    for (name, old) in &input.from.users.accounts {
+        let parts = newer_parts(input, name, old).unwrap_or_default();
+        let message = "it was changed on this host after the config had set it, so it stays, and the one from before the config is not \
+                       restored; if nobody wants it, set another (`usermod`, `passwd`)";
+        found.extend((!parts.is_empty()).then(|| warning(name, &parts.join(" and "), message)));
+    }
+    for (name, group) in &input.from.users.groups {
+        let Some(seen) = input.facts.observed.groups.get(name.as_str()) else { continue };
+        let new = input.to.users.groups.get(name).filter(|group| group.should_exist);
+        let is_let_go = new.map_or(seen.maker != Maker::Agent, |new| new.password.is_none());
+        let is_newer = group.password.is_some() && !is_group_password_given(group.password.as_ref(), seen);
+        if is_let_go && is_newer && input.changed_group(name).is_some() {
+            let message = "it was changed on this host after the config had set it, so it stays; if nobody wants it, set another (`gpasswd`)";
+            let field = format!("{} passwordHash", group_field(name.as_str()));
+            found.push(Warning { field, message: message.to_owned() });
+        }
+    }
+    found
+}
+
+/// Returns the parts of an account that the config lets go and a person has changed since.
+fn newer_parts(input: &PlanInput<'_>, name: &UserName, old: &Account) -> Option<Vec<&'static str>> {
+    let found = observed(input, name).filter(|_| old.should_exist)?;
+    input.changed_account(name)?;
+    let new = input.to.users.accounts.get(name).filter(|new| new.should_exist);
+    let is_own = found.maker == Maker::Agent;
+    // One of the agent's own that leaves is locked.
+    if (is_own && new.is_none()) || (!is_own && !found.has_original) {
+        return None;
+    }
+    let nothing = Account::default();
+    let new = new.unwrap_or(&nothing);
+    let gecos = old.gecos.is_some() && new.gecos.is_none() && !is_gecos_given(old, found);
+    let shell = old.shell.is_some() && new.shell.is_none() && !is_shell_given(old, found);
+    let is_newer = |old: &PasswordHash| !is_password_given(old, found) && !hides_password(old, found);
+    let password = new.password.is_none() && !name.is_core() && old.password.as_ref().is_some_and(is_newer);
+    let parts = [("gecos", gecos), ("shell", shell), ("passwordHash", password)];
+    Some(parts.into_iter().filter(|(_, is_newer)| *is_newer).map(|(part, _)| part).collect())
 }
 
 fn password(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
@@ -78,10 +128,6 @@ fn password(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
             "it was changed on this host, and this update locks the password, since the config has none any more; to keep one, set \
              passwordHash"
         }
-        (Some(_), None) => {
-            "it was changed on this host, and this update restores the password from before the config; to keep the host's, set it \
-             again afterwards (`passwd`)"
-        }
         // Keys alone lock it (MCD-161), which nobody would guess.
         (None, Some(new)) if new.is_locked() && !is_password_locked(found) => {
             if user.is_core() {
@@ -92,7 +138,7 @@ fn password(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
                  one, set its hash, or remove the field"
             }
         }
-        (None, _) => return None,
+        (_, _) => return None,
     };
     Some(warning(user, "passwordHash", message))
 }

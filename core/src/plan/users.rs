@@ -1,13 +1,15 @@
 //! The steps of accounts and groups. They are on no image, so in image mode they are judged by the present state.
 
 use super::accounts::{
-    account_holds, group_password_holds, has_keys_of, hides_password, is_locked, is_modified,
-    is_modified_by_user, is_password_locked, keys_hold, password_holds,
+    account_holds, group_password_holds, has_keys_of, hides_password, is_gecos_given, is_locked, is_modified,
+    is_modified_by_user, is_password_given, is_password_locked, is_shell_given, keys_hold, password_holds,
 };
 use super::input::PlanInput;
 use super::{Mode, Op, Step, StepReason, unremoved};
 use crate::model::observation::{Maker, ObservedAccount, ObservedGroup};
-use crate::model::users::{Account, PasswordHash, SshKey, Users, attributes_field, group_field, user_field};
+use crate::model::users::{
+    Account, Group, PasswordHash, SshKey, Users, attributes_field, group_field, user_field,
+};
 use crate::model::{HostSpec, Observation, UserName};
 
 /// The password field of an account that useradd makes.
@@ -148,14 +150,14 @@ pub(super) fn creations(input: &PlanInput<'_>) -> Vec<Step> {
         let op = match (new, observed.groups.get(name.as_str())) {
             (Some(_), None) => Op::CreateGroup { group: name.clone() },
             (Some(group), Some(found)) => {
-                let dropped = old.is_some() && group.password.is_none();
+                let dropped = group.password.is_none() && is_group_password_given(old, found);
                 if group_password_holds(group, found) && !dropped {
                     continue;
                 }
                 Op::ModifyGroup { group: name.clone() }
             }
             // A group that the agent made goes, with its password.
-            (None, Some(found)) if old.is_some() && found.maker != Maker::Agent => {
+            (None, Some(found)) if found.maker != Maker::Agent && is_group_password_given(old, found) => {
                 Op::ModifyGroup { group: name.clone() }
             }
             (None, _) => continue,
@@ -192,15 +194,20 @@ pub(super) fn creations(input: &PlanInput<'_>) -> Vec<Step> {
     steps
 }
 
+/// Returns true if a group has the password of the old config: another one is of a person.
+pub(super) fn is_group_password_given(old: Option<&PasswordHash>, found: &ObservedGroup) -> bool {
+    let as_group = |old: &PasswordHash| Group { password: Some(old.clone()), ..Group::default() };
+    old.is_some_and(|old| group_password_holds(&as_group(old), found))
+}
+
 /// Returns true if the config lets an attribute go: it becomes the default, or what the host's own account had before.
 fn drops(old: Option<&Account>, new: Option<&Account>, found: &ObservedAccount) -> bool {
     let Some(old) = old.filter(|old| old.should_exist) else { return false };
     let (is_listed, nothing) = (new.is_some(), Account::default());
     let new = new.unwrap_or(&nothing);
     let left = old.groups.difference(&new.groups).any(|group| found.groups.contains(group));
-    let dropped = |old: Option<&String>, new: Option<&String>| old.is_some() && new.is_none();
-    let text =
-        dropped(old.gecos.as_ref(), new.gecos.as_ref()) || dropped(old.shell.as_ref(), new.shell.as_ref());
+    let text = (new.gecos.is_none() && is_gecos_given(old, found))
+        || (new.shell.is_none() && is_shell_given(old, found));
     match found.maker {
         // One that no config lists is locked, and gets its attributes anew when it is opened.
         Maker::Agent => left || (is_listed && text),
@@ -299,8 +306,8 @@ fn is_password_set(
         (Some(desired), old) if is_locked_by_hand(old, found) && old == Some(desired) => false,
         (Some(desired), _) => !password_holds(desired, found) || (is_hidden && desired.is_locked()),
         (None, Some(_)) if is_hidden => true,
-        (None, Some(_)) if name.is_core() || found.maker == Maker::Agent => !is_password_locked(found),
-        (None, Some(_)) if found.has_original => found.password.is_some() && !is_locked_by_hand(old, found),
+        (None, Some(_)) if name.is_core() => !is_password_locked(found),
+        (None, Some(old)) if found.has_original => found.password.is_some() && is_password_given(old, found),
         (None, Some(old)) => !is_password_locked(found) && password_holds(old, found),
         (None, None) => false,
     }

@@ -152,13 +152,21 @@ pub(super) fn kept(input: &PlanInput<'_>) -> Vec<Warning> {
 
 /// Returns the warnings about keys that leave the config and can't be removed.
 pub(super) fn keys_that_stay(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Warning> {
-    let leaves = |user: &str| {
-        steps.iter().any(|step| matches!(step.op, Op::SetSshKeys { .. }) && step.op.target() == user)
+    let has = |user: &str, locks: bool| {
+        let is_meant = |op: &Op| {
+            if locks { matches!(op, Op::LockUser { .. }) } else { matches!(op, Op::SetSshKeys { .. }) }
+        };
+        steps.iter().any(|step| is_meant(&step.op) && step.op.target() == user)
     };
+    let leaves = |user: &str| has(user, false) || has(user, true);
     let stay = input.facts.obstacles.leaving_keys.iter().filter(|(user, _)| leaves(user));
     let warning = |(user, obstacle): (&String, &Obstacle)| Warning {
         field: format!("passwd.users {user:?} sshAuthorizedKeys"),
-        message: format!("the keys stay and open the account: {obstacle}"),
+        message: if has(user, true) {
+            format!("the keys stay, and the account is locked: {obstacle}")
+        } else {
+            format!("the keys stay and open the account: {obstacle}")
+        },
     };
     stay.map(warning).collect()
 }

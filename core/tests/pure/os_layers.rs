@@ -38,6 +38,34 @@ fn packages_are_verified() {
     assert_eq!(differences(&in_image, &host.observe(&[&in_image])), []);
 }
 
+/// Somebody has booted the deployment of an earlier config (`rpm-ostree rollback`): what only that one had is named, and goes with the
+/// next update; what an administrator layered, before or since, stays.
+#[test]
+fn layers_of_earlier_config_are_left_over() {
+    let old = layered("rendered-a");
+    let plain = |name: &str| spec(name, json!({"osImageURL": image('a').to_string()}));
+    let (current, next) = (plain("rendered-b"), plain("rendered-c"));
+    let mut host = ModelHost::holding(&old);
+    host.packages.extend(["vim", "sysstat"].map(str::to_owned));
+    let mut facts = host.facts(&current, &next, EmbeddedConfig::Unknown);
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    facts.observed.former_kargs.learn_packages(&old.host_layers().packages().unwrap(), &set(&["vim"]));
+    facts.observed.former_kargs.learn_packages(&set(&["sysstat"]), &set(&["sysstat"]));
+    let found = differences(&current, &facts.observed);
+    let left: Vec<_> = found.iter().filter(|one| one.kind == Kind::Package).collect();
+    assert!(left.iter().all(|one| one.what == DifferenceKind::Unexpected), "{left:?}");
+    let names: Vec<_> = left.iter().map(|one| one.target.as_str()).collect();
+    assert!(names.contains(&"usbguard") && names.contains(&"kernel-rt-core"), "{names:?}");
+    assert!(!names.contains(&"vim") && !names.contains(&"sysstat"), "{names:?}");
+    let planned = plan(&current, &next, &facts, &DisruptionPolicy::defaults()).unwrap();
+    let steps: Vec<String> = planned.steps().iter().map(ToString::to_string).collect();
+    assert_eq!(steps, ["switch-kernel default", "install-extensions none"]);
+    // In image mode they go with the next deployment.
+    let mut in_image = current.clone();
+    in_image.image = Some(image('a'));
+    assert_eq!(differences(&in_image, &facts.observed), []);
+}
+
 /// MCD-194: other arguments are a reboot, also with a policy for everything else.
 #[test]
 fn arguments_reboot() {

@@ -10,7 +10,7 @@ use machine_config_core::model::observation::{
     AccountFacts, Booted, EmbeddedConfig, Maker, ObservedAccount, ObservedFips, ObservedGroup, ObservedOs,
     ObservedUnit, UnitFilePreset, UnitFileState,
 };
-use machine_config_core::model::observation::{BootCount, LocalPackages};
+use machine_config_core::model::observation::{BootCount, GivenParts, LocalPackages};
 use machine_config_core::model::paths::LinkTarget;
 use machine_config_core::model::units::{Enablement, Mask};
 use machine_config_core::model::users::{Account, PasswordHash, keys_text};
@@ -190,8 +190,13 @@ impl ModelHost {
         let (old, new) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
         found.groups.retain(|group| !old.groups.contains(group));
         found.groups.extend(new.groups.iter().cloned());
-        let gecos = new.gecos.clone().unwrap_or(found_before.gecos);
-        let shell = new.shell.clone().unwrap_or(found_before.shell);
+        // What a person has set since stays.
+        let let_go = |new: &Option<String>, old: &Option<String>, found_now: &String, before: String| {
+            let is_given = old.as_ref() == Some(found_now) || found.is_expired;
+            new.clone().unwrap_or(if is_given { before } else { found_now.clone() })
+        };
+        let gecos = let_go(&new.gecos, &old.gecos, &found.gecos, found_before.gecos);
+        let shell = let_go(&new.shell, &old.shell, &found.shell, found_before.shell);
         found.has_original = found.maker != Maker::Agent;
         (found.gecos, found.shell, found.is_expired) = (gecos, shell, false);
     }
@@ -604,6 +609,7 @@ pub fn account(name: &str, id: u32, maker: Maker) -> ObservedAccount {
         maker,
         is_expired: false,
         has_original: false,
+        given: GivenParts::default(),
         given_keys: BTreeSet::new(),
         unremoved_keys: BTreeSet::new(),
         unremovable: None,

@@ -229,6 +229,7 @@ impl Drawn {
 struct Counts {
     rolled_back: u32,
     left_over: u32,
+    left_packages: u32,
     refused: u32,
     extensions: u32,
     kernels: u32,
@@ -319,11 +320,23 @@ fn roll_back(machine: &mut Machine<'_>, drawn: &Drawn, counts: &mut Counts) -> R
     let own = |argument: &&str| !drawn.arguments.contains(argument);
     let left: Vec<&str> = ARGUMENTS.into_iter().filter(own).filter(|one| line.contains(one)).collect();
     let (code, out, err) = machine.run(&["verify"]);
-    // Of the same line the packages alone differ, if anything.
     if code > 1 || (code == 0 && sorted(line) != sorted(current["kargs"].as_str().unwrap())) {
         return Err(format!("booted {previous}, not {current}: verify ends with {code}: {out}{err}"));
     }
+    let differ = names(&previous["packages"]) != names(&current["packages"]);
+    if code == 0 && differ {
+        return Err(format!("booted {previous}, not {current}: verify finds nothing"));
+    }
+    let (before, now) = (names(&previous["packages"]), names(&current["packages"]));
+    let packages: Vec<&&str> = before.difference(&now).collect();
+    let is_named_package = |package: &&&str| {
+        out.lines().any(|line| line.contains(&format!("package {package} ")) && line.contains("a left-over"))
+    };
+    if let Some(package) = packages.iter().find(|package| !is_named_package(package)) {
+        return Err(format!("{package} is not named as a left-over: {out}{err}"));
+    }
     counts.left_over += u32::try_from(left.len()).unwrap();
+    counts.left_packages += u32::try_from(packages.len()).unwrap();
     let is_named = |argument: &&&str| {
         out.lines().any(|line| {
             line.contains(&format!("kernel argument {argument} ")) && line.contains("a left-over")
@@ -373,5 +386,5 @@ fn every_layer_is_applied_or_refused() {
         }
     }
     assert!(counts.extensions > 0 && counts.kernels > 0 && counts.arguments > 0, "{counts:?}");
-    assert!(counts.rolled_back > 0 && counts.left_over > 0, "{counts:?}");
+    assert!(counts.rolled_back > 0 && counts.left_over > 0 && counts.left_packages > 0, "{counts:?}");
 }
