@@ -407,7 +407,11 @@ const POLICIES: &[Row] = &[
 /// The fields that the operator has and that are not read here pass.
 const CONTROLLER_CONFIGS: &[Row] = &[
     (Taken, "{}"),
-    (Taken, "{osImageURL: x, images: {a: b}, releaseImage: r.test/release:1, additionalTrustBundle: null}"),
+    (
+        Taken,
+        "{osImageURL: 'r.test/os@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', images: {a: b}, \
+          releaseImage: r.test/release:1, additionalTrustBundle: null}",
+    ),
     (
         Taken,
         "{infra: {anything: {}}, proxy: {httpProxy: 'http://p.test', noProxy: a}, kubeAPIServerServingCAData: YQ==}",
