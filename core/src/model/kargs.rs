@@ -76,7 +76,6 @@ const MAX_FORMER: usize = 512;
 #[serde(rename_all = "camelCase")]
 pub struct FormerKargs {
     /// For each argument the instances on the command line that no config had set when it became a config's.
-    #[serde(default)]
     own: BTreeMap<Karg, usize>,
 }
 
