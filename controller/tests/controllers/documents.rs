@@ -7,12 +7,13 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use machine_config_core::model::yaml;
 use serde_json::{Value, json};
 
-use crate::cluster::{Agent, MachineConfigBuilder, call, key, within};
+use crate::cluster::{Agent, MachineConfigBuilder, call, key, object_until, within};
 use crate::document_samples::{Document, Expect, PINNED_SETS, documents};
-use crate::process::{Cluster, condition, target};
+use crate::process::{Cluster, apply_definition, condition, target};
 
 const GROUP: &str = "machineconfiguration.openshift.io/v1";
 /// By tag and digest, as a person copies it.
@@ -220,10 +221,12 @@ async fn loosen(cluster: &Cluster, kinds: &[(&str, &str)]) {
         let (code, answer) = call(&cluster.client, "PATCH", &path, patch).await;
         assert_eq!(code, 200, "{answer}");
         // It is in force a moment later, without an event.
-        let path = format!("/apis/{group}/v1/{plural}?dryRun=All");
-        let kind = &definition["spec"]["names"]["kind"];
+        let (version, kind) =
+            (&definition["spec"]["versions"][0]["name"], &definition["spec"]["names"]["kind"]);
+        let version = format!("{group}/{}", version.as_str().unwrap());
+        let path = format!("/apis/{version}/{plural}?dryRun=All");
         let name = if *plural == "machineconfigurations" { "cluster" } else { "loose" };
-        let probe = json!({ "apiVersion": format!("{group}/v1"), "kind": kind, "metadata": { "name": name }, "spec": 5 });
+        let probe = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name }, "spec": 5 });
         within("any document is stored", async {
             while ![200, 201].contains(
                 &call(&cluster.client, "POST", &path, Some(("application/json", probe.clone()))).await.0,
@@ -330,7 +333,9 @@ async fn documents_have_the_same_answer_in_plan_of_cluster() {
 async fn documents_have_the_same_answer_in_cluster() {
     let cluster = Cluster::new().await;
     let (configs_of, pools) = ((OF_GROUP, "machineconfigs"), (OF_GROUP, "machineconfigpools"));
-    loosen(&cluster, &[configs_of, pools, (OF_GROUP, "controllerconfigs")]).await;
+    apply_definition(&cluster.client, "rolloutpolicies").await;
+    let rollouts = ("machine-config-agent.io", "rolloutpolicies");
+    loosen(&cluster, &[configs_of, pools, (OF_GROUP, "controllerconfigs"), rollouts]).await;
     let mut created = Vec::new();
     for (name, expect, tree) in configs() {
         store(&cluster, &format!("/apis/{GROUP}/machineconfigs"), &name, &tree).await;
@@ -348,10 +353,6 @@ async fn documents_have_the_same_answer_in_cluster() {
         wanted.push((name, expect, text));
     }
     let mut controller = cluster.start("a", &["--controllers", "render,node"]);
-    let is_told = |pool: &Value, kind: &str, field: &str| {
-        let found = condition(pool, kind);
-        found["status"] == "True" && found["message"].as_str().unwrap_or_default().contains(field)
-    };
     for (name, expect, tree) in created {
         let holds = |pool: &Value| match expect {
             Expect::Taken => !target(pool).is_empty(),
@@ -379,12 +380,46 @@ async fn documents_have_the_same_answer_in_cluster() {
             }
         }
     }
+    controller_configs_have_the_same_answer(&cluster).await;
+    rollout_policies_have_the_same_answer(&cluster).await;
+}
+
+fn is_told(pool: &Value, kind: &str, field: &str) -> bool {
+    let found = condition(pool, kind);
+    found["status"] == "True" && found["message"].as_str().unwrap_or_default().contains(field)
+}
+
+async fn rollout_policies_have_the_same_answer(cluster: &Cluster) {
+    let kind = GroupVersionKind::gvk("machine-config-agent.io", "v1alpha1", "RolloutPolicy");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "rolloutpolicies");
+    let policies: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
+    let rows = documents().into_iter().filter(|one| one.kind == "RolloutPolicy");
+    for (number, Document { expect, text, .. }) in rows.enumerate() {
+        let (name, mut tree) = (format!("r-{number}"), yaml::tree(&text).unwrap());
+        tree["metadata"] = json!({ "name": name });
+        store(cluster, "/apis/machine-config-agent.io/v1alpha1/rolloutpolicies", &name, &tree).await;
+        let message = |object: &DynamicObject| {
+            condition(&serde_json::to_value(object).unwrap(), "Accepted")["message"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let what = format!("{expect:?}: {text}");
+        let told = object_until(&policies, &name, &what, |object| !message(object).is_empty()).await;
+        let told = message(&told);
+        // It names no pool, which is told where nothing else is.
+        let expected = if let Expect::Refused(field) = expect { field } else { "set spec.poolRef.name" };
+        assert!(told.contains(expected), "{what}: {told}");
+    }
+}
+
+async fn controller_configs_have_the_same_answer(cluster: &Cluster) {
     cluster.pool("worker").await;
     cluster.config("worker", MachineConfigBuilder::new("50-base").file("/etc/a", 0o644, "a")).await;
     let path = format!("/apis/{GROUP}/controllerconfigs");
     for Document { expect, text, .. } in documents().into_iter().filter(|one| one.kind == "ControllerConfig")
     {
-        store(&cluster, &path, "machine-config-controller", &yaml::tree(&text).unwrap()).await;
+        store(cluster, &path, "machine-config-controller", &yaml::tree(&text).unwrap()).await;
         let holds = |pool: &Value| match expect {
             Expect::Refused(field) => is_told(
                 pool,
