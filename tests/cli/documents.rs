@@ -193,16 +193,15 @@ async fn documents_have_the_same_answer_in_daemon() {
         let text = text.replace("name: 50-a", &format!("name: {name}"));
         let file = format!("machineconfigs/{name}.yaml");
         daemon.put(&file, &text);
-        let field = match expect.refused_in_file() {
-            Some(field) => Some(field.to_owned()),
+        let field = if let Some(field) = expect.refused_in_file() {
+            Some(field.to_owned())
+        } else {
             // This host may refuse it.
-            None => {
-                let words = ["plan", "--directory", "control", "--output", "json"];
-                daemon.put("target.yaml", &format!("config: {name}\n"));
-                let (code, fields) = answer(&daemon.node.run(&[&words, &ON_HOST[..]].concat()));
-                assert!([0, 3].contains(&code), "{code}: {fields:?}: {text}");
-                (code == 3).then(|| fields.into_iter().next().unwrap_or_default())
-            }
+            daemon.put("target.yaml", &format!("config: {name}\n"));
+            let words = ["plan", "--directory", "control", "--output", "json"];
+            let (code, fields) = answer(&daemon.node.run(&[&words, &ON_HOST[..]].concat()));
+            assert!([0, 3].contains(&code), "{code}: {fields:?}: {text}");
+            (code == 3).then(|| fields.into_iter().next().unwrap_or_default())
         };
         daemon.put("target.yaml", &format!("config: {name}\n"));
         let Some(field) = field else {
