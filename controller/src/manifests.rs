@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use kube::core::{ObjectMeta, Selector, SelectorExt as _};
+use kube::ResourceExt as _;
+use kube::core::{DynamicObject, ObjectMeta, Selector, SelectorExt as _};
 use machine_config_core::model::document::{self, Document, Handling, Kind};
 use machine_config_core::model::policy::DisruptionPolicy;
 use machine_config_core::model::reading::{from_tree, refuse_unknown};
@@ -278,7 +279,9 @@ impl Manifests {
     /// Returns the images of the release: those of the `ControllerConfig`, with another OS image where one is given.
     pub fn release(&self, os_image: Option<&str>) -> Release {
         let spec = self.controller_config.as_ref().and_then(|config| config.0.get("spec"));
-        let release = spec.map(Release::from_controller_config).unwrap_or_default();
+        // It was read before.
+        let spec = spec.and_then(|spec| from_tree(spec).ok()).map(|found| found.value);
+        let release = spec.as_ref().map(Release::from_controller_config).unwrap_or_default();
         Release { os_image: os_image.map(str::to_owned).or(release.os_image), ..release }
     }
 
@@ -309,6 +312,22 @@ impl Manifests {
                 self.unread.any = true;
                 errors.refused(&error);
             }
+        }
+        errors.found
+    }
+
+    /// Takes an object of the cluster as the document of a file; fields that nobody knows are named.
+    pub fn add_object(&mut self, place: &Path, object: &DynamicObject) -> Vec<ManifestError> {
+        self.of_file.clear();
+        let reading = Reading { on_twice: OnTwice::Replace, unknown_fields: UnknownFields::Named };
+        let mut errors = Errors { path: place, found: Vec::new() };
+        let kind = object.types.as_ref().map(|types| &*types.kind).unwrap_or_default();
+        let source = format!("{kind} {}", object.name_any());
+        let text = serde_json::to_vec(object).map_err(|error| error.to_string());
+        let read = text.map_err(|cause| ModelError::Document { document: source.clone(), cause });
+        let documents = read.and_then(|text| document::documents(&text, &source));
+        for document in errors.take(documents).iter().flatten() {
+            self.add(document, reading, &mut errors);
         }
         errors.found
     }

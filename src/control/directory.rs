@@ -245,9 +245,16 @@ impl Directory {
         parse: fn(&[u8], &str) -> Result<MachineConfig, ModelError>,
     ) -> Result<MachineConfig, ControlError> {
         let configs = self.layout.configs();
+        let mut found = None;
         for suffix in ["yaml", "json"] {
             let path = format!("{configs}/{name}.{suffix}");
             let Some(bytes) = self.read(&path, machineconfig::MAX_BYTES)? else { continue };
+            if let Some((first, _)) = found.replace((path.clone(), bytes)) {
+                let (document, second) = (self.document(&first), self.document(&path));
+                return Err(ControlError::Twice { document, second, config: name.clone() });
+            }
+        }
+        if let Some((path, bytes)) = found {
             let document = self.document(&path);
             let config = parse(&bytes, &document).map_err(self.invalid(&path))?;
             if config.name() != name {

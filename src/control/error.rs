@@ -38,6 +38,16 @@ pub enum ControlError {
         /// The name it holds.
         found: ConfigName,
     },
+    /// Two files of one config: nobody knows which one is meant.
+    #[error("{document} and {second} both hold MachineConfig {config}")]
+    Twice {
+        /// One file.
+        document: String,
+        /// The other one.
+        second: String,
+        /// The config.
+        config: ConfigName,
+    },
     /// The desired MachineConfig is not in the cluster.
     #[error("MachineConfig {config} is not in the cluster{instead}")]
     NotInCluster {
@@ -83,6 +93,7 @@ impl ControlError {
             | Self::Invalid { .. }
             | Self::Missing { .. }
             | Self::Misnamed { .. }
+            | Self::Twice { .. }
             | Self::NotInCluster { .. }
             | Self::NotCordoned { .. }
             | Self::PolicyNotReady { .. } => false,
@@ -98,6 +109,7 @@ impl ControlError {
             | Self::Invalid { .. }
             | Self::Missing { .. }
             | Self::Misnamed { .. }
+            | Self::Twice { .. }
             | Self::NotInCluster { .. }
             | Self::NotCordoned { .. }
             | Self::PolicyNotReady { .. } => chain(self),
@@ -110,7 +122,7 @@ impl ControlError {
             Self::Host(error) => error.class(),
             Self::Invalid { source, .. } => source.class(),
             Self::Kube(error) => error.class(),
-            Self::Missing { .. } | Self::Misnamed { .. } => FaultClass::Degraded,
+            Self::Missing { .. } | Self::Misnamed { .. } | Self::Twice { .. } => FaultClass::Degraded,
             // Its coming is not watched: it is requested again.
             Self::NotInCluster { .. }
             | Self::WaitingForObject { .. }
@@ -130,6 +142,7 @@ impl ControlError {
             Self::NotCordoned { .. } => "FailedToDrain",
             Self::Kube(error) => error.reason(),
             Self::Misnamed { .. } => "ConfigMisnamed",
+            Self::Twice { .. } => "InvalidDocument",
         }
     }
 
@@ -140,6 +153,7 @@ impl ControlError {
             Self::Invalid { document, .. } | Self::Misnamed { document, .. } => {
                 format!("Correct {document}; the agent notices the change.")
             }
+            Self::Twice { .. } => "Remove one of the two; the agent notices by itself.".to_owned(),
             Self::Missing { place, .. } => {
                 format!("Put the MachineConfig into {place}; the agent notices the change.")
             }

@@ -1,12 +1,15 @@
 //! Identity of the machine on which the state was written.
 
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use super::error::JournalError;
 use super::files::{STATE_MODE, state};
 use super::mcd::replace_if_changed;
 use crate::host::root::Root;
 use crate::model::Sha256;
+use crate::model::text::chain;
+use crate::model::yaml::redacted;
 
 const MACHINE_ID: &str = "/etc/machine-id";
 const HOST_NAME: &str = "/etc/hostname";
@@ -36,10 +39,24 @@ impl Machine {
         Self { id: id.map(|id| Sha256::digest(id.as_bytes())), name: line(HOST_NAME) }
     }
 
-    /// Returns the stored identity; unknown in states of earlier agents.
+    /// Returns the stored identity; unknown in states of earlier agents, and where the file does not say it: the next update writes it.
     pub(super) fn stored(root: &Root) -> Self {
-        let bytes = root.read(&state(MACHINE)).ok().flatten().unwrap_or_default();
-        serde_json::from_slice(&bytes).unwrap_or_default()
+        let path = state(MACHINE);
+        let read = match root.read(&path) {
+            Ok(None) => return Self::default(),
+            Ok(Some(bytes)) => serde_json::from_slice(&bytes).map_err(|error| redacted(&error.to_string())),
+            Err(error) => Err(chain(&error)),
+        };
+        let named = read.and_then(|stored| {
+            if stored == Self::default() { Err("it names none".to_owned()) } else { Ok(stored) }
+        });
+        named.unwrap_or_else(|cause| {
+            warn!(
+                "{path} does not say on which machine the state was written: {cause}; the next update writes it anew, and a copied disk \
+                 is not noticed before"
+            );
+            Self::default()
+        })
     }
 
     /// Returns true if both have the same machine-id.

@@ -89,6 +89,30 @@ async fn directory_error_is_reported_and_clears() {
     assert!(status(&daemon)["fault"].is_null());
 }
 
+/// Of two files of one config nobody knows which one is meant, whichever came first.
+#[tokio::test(flavor = "current_thread")]
+async fn config_in_two_files_is_refused_until_one_is_left() {
+    let mut daemon = Daemon::start(Node::new());
+    daemon.put("policy.yaml", QUIET);
+    daemon.put("machineconfigs/rendered-worker-a.yaml", &motd("rendered-worker-a", "a"));
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    daemon.until_done("rendered-worker-a").await;
+    daemon.put("machineconfigs/rendered-worker-a.json", &motd("rendered-worker-a", "b"));
+    let words = [
+        "rendered-worker-a.json",
+        "rendered-worker-a.yaml",
+        "both hold MachineConfig rendered-worker-a",
+        "Next: Remove one of the two",
+    ];
+    daemon.until_fault("InvalidDocument", &words).await;
+    assert_eq!(std::fs::read(daemon.node.path("root/etc/motd")).unwrap(), b"a");
+    std::fs::remove_file(daemon.node.path("control/machineconfigs/rendered-worker-a.yaml")).unwrap();
+    daemon.until_done("rendered-worker-a").await;
+    let is_new = |report: &Value| report["fault"].is_null() && report["state"] == "Done";
+    daemon.until("the file that is left", is_new).await;
+    assert_eq!(std::fs::read(daemon.node.path("root/etc/motd")).unwrap(), b"b");
+}
+
 /// An image by tag is named with its field, and an unknown field is a mistake of the person who wrote the file: neither is touched.
 #[tokio::test(flavor = "current_thread")]
 async fn image_by_tag_and_unknown_field_are_refused_until_corrected() {

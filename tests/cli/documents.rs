@@ -20,6 +20,11 @@ fn configs() -> Vec<Document> {
     documents
 }
 
+/// Nothing of the table costs a service or a reboot.
+const NOTHING_RESTARTS: &str = "{apiVersion: operator.openshift.io/v1, kind: MachineConfiguration, metadata: {name: cluster}, spec:
+    {nodeDisruptionPolicy: {files: [{path: /etc, actions: [{type: None}]}], units: [{name: a.service, actions: [{type: None}]}],
+    sshkey: {actions: [{type: None}]}}}}";
+
 /// Exit code, and the refused fields.
 fn answer(ran: &Ran) -> (i32, BTreeSet<String>) {
     let document: Value = serde_json::from_str(&ran.out).unwrap_or_default();
@@ -176,28 +181,58 @@ async fn documents_have_the_same_answer_in_first_boot() {
     }
 }
 
-/// The daemon over a directory, which a person writes.
+/// The daemon over a directory, which a person writes: each document becomes the host's config, or the fault names its field.
 #[tokio::test(flavor = "current_thread")]
 async fn documents_have_the_same_answer_in_daemon() {
     let mut daemon = Daemon::start(Node::new());
-    daemon.put("policy.yaml", QUIET);
+    daemon.put("policy.yaml", &NOTHING_RESTARTS.replace('\n', " "));
     let named = configs().into_iter().filter(|one| one.text.contains("name: 50-a"));
+    let (mut taken, mut of_host) = (0, 0);
     for (number, Document { expect, text, .. }) in named.enumerate() {
-        let Some(field) = expect.refused_in_file() else { continue };
         let name = format!("d-{number}");
-        daemon.put(
-            &format!("machineconfigs/{name}.yaml"),
-            &text.replace("name: 50-a", &format!("name: {name}")),
-        );
+        let text = text.replace("name: 50-a", &format!("name: {name}"));
+        let file = format!("machineconfigs/{name}.yaml");
+        daemon.put(&file, &text);
+        let field = if let Some(field) = expect.refused_in_file() {
+            Some(field.to_owned())
+        } else {
+            // This host may refuse it.
+            daemon.put("target.yaml", &format!("config: {name}\n"));
+            let words = ["plan", "--directory", "control", "--output", "json"];
+            let (code, fields) = answer(&daemon.node.run(&[&words, &ON_HOST[..]].concat()));
+            assert!([0, 3].contains(&code), "{code}: {fields:?}: {text}");
+            (code == 3).then(|| fields.into_iter().next().unwrap_or_default())
+        };
         daemon.put("target.yaml", &format!("config: {name}\n"));
+        let Some(field) = field else {
+            taken += 1;
+            let is_done = |report: &Value| report["state"] == "Done" && report["currentConfig"] == *name;
+            daemon.until(&format!("{name} is done: {text}"), is_done).await;
+            continue;
+        };
+        let is_of_host = expect.refused_in_file().is_none();
+        of_host += usize::from(is_of_host);
         let is_told = |report: &Value| {
             let reason = report["reason"].as_str().unwrap_or_default();
-            report["fault"].is_object() && reason.contains(&name) && reason.contains(field)
+            let is_named = if is_of_host { report["desiredConfig"] == *name } else { reason.contains(&name) };
+            report["fault"].is_object() && is_named && reason.contains(&field)
         };
         daemon.until(&format!("{field}: {text}"), is_told).await;
     }
+    assert!(taken > 40 && of_host > 5, "{taken} taken, {of_host} refused by this host");
     daemon.put("machineconfigs/good.yaml", &config("good", &files(&[("/etc/good", "a")])));
     daemon.put("target.yaml", "config: good\n");
+    daemon.until_done("good").await;
+    for Document { expect, text, .. } in
+        documents().into_iter().filter(|one| one.kind == "MachineConfiguration")
+    {
+        daemon.put("policy.yaml", &text);
+        match expect.refused_in_file() {
+            Some(field) => daemon.until_fault("InvalidDocument", &["policy.yaml", field]).await,
+            None => daemon.until_done("good").await,
+        }
+    }
+    daemon.put("policy.yaml", QUIET);
     daemon.until_done("good").await;
 }
 

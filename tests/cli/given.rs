@@ -172,6 +172,61 @@ fn standard_input_pipe_and_link_are_applied() {
     }
 }
 
+/// Each form in which a file `NAME.json` is given; `NAME` and its forms are put there.
+fn forms(node: &Node, name: &str, text: &str) -> Vec<String> {
+    let put = |form: &str, text: String| node.put(&format!("{name}{form}"), text);
+    let foreign = object("Deployment", "apps/v1", "app");
+    put(".json", text.to_owned());
+    put("-list", format!(r#"{{"apiVersion":"v1","kind":"List","items":[{text},{foreign}]}}"#));
+    put("-trailing", format!("---\n{text}\n---\n"));
+    put("-several", format!("{foreign}\n---\n# a comment\n---\n{text}\n---\n"));
+    std::os::unix::fs::symlink(format!("{name}.json"), node.path(&format!("{name}-link"))).unwrap();
+    let of_file = ["- <NAME.json", "/dev/stdin <NAME.json", "/dev/fd/0 <NAME.json", "- < <(cat NAME.json)"];
+    let files =
+        ["<(cat NAME.json)", "NAME-link", "NAME-list", "NAME-trailing", "NAME-several", "- <NAME-list"];
+    [&of_file[..], &files].concat().iter().map(|form| form.replace("NAME", name)).collect()
+}
+
+/// The same for the flags that do not name a target: the answer is that of the plain file.
+#[test]
+fn forms_of_other_files_have_the_answer_of_the_plain_one() {
+    let node = Node::new();
+    node.put("b.json", motd("rendered-b"));
+    let configs = forms(&node, "a", &motd("rendered-a"));
+    let reload = json!([{ "type": "Reload", "reload": { "serviceName": "of-policy.service" } }]);
+    let policy = json!({ "apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+        "metadata": { "name": "cluster" },
+        "spec": { "nodeDisruptionPolicy": { "files": [{ "path": "/etc/motd", "actions": reload }] } } });
+    let policies = forms(&node, "policy", &policy.to_string());
+    let shell = |script: &str| {
+        let mut bash = std::process::Command::new("bash");
+        bash.args(["-c", script, crate::test_host::BINARY]).current_dir(node.dir.path());
+        let output = bash.stdin(std::process::Stdio::null()).env_clear().env("PATH", "/usr/sbin:/usr/bin");
+        let output = output.output().unwrap();
+        let text = [&output.stdout[..], &output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    let host = HOST.join(" ");
+    let rows = [
+        (format!("verify {host} --config"), "a.json", &configs, 1, "/etc/motd"),
+        (format!("plan {host} --to b.json --from"), "a.json", &configs, 0, "rendered-a"),
+        (
+            "plan --from a.json --to b.json --policy".to_owned(),
+            "policy.json",
+            &policies,
+            0,
+            "of-policy.service",
+        ),
+    ];
+    for (words, plain, forms, code, told) in rows {
+        let expected = shell(&format!("\"$0\" {words} {plain}"));
+        assert!(expected.0 == Some(code) && expected.1.contains(told), "{words}: {expected:?}");
+        for form in forms {
+            assert_eq!(shell(&format!("\"$0\" {words} {form}")), expected, "{words} {form}");
+        }
+    }
+}
+
 /// A mode whose decimal digits are octal ones was meant as octal: each program says so, in both notations.
 #[test]
 fn mode_in_decimal_digits_of_octal_one_is_explained() {

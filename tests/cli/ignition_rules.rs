@@ -299,6 +299,66 @@ fn verdicts_equal_those_of_newest_ignition() {
     assert!(count.len() == 7 && count.values().all(|refused| *refused > 100), "{count:?}");
 }
 
+/// The named parts of a field, in either notation: `spec.config.storage.files[0].mode` and `storage.files "/etc/a" mode`.
+fn named_parts(field: &str) -> Vec<String> {
+    let outside =
+        field.trim_start_matches("spec.config.").split('"').step_by(2).collect::<Vec<_>>().join(" ");
+    let parts = outside.split(['.', ' ', '[', ']']).filter(|part| !part.is_empty());
+    let parts = parts.filter(|part| part.parse::<usize>().is_err());
+    parts.map(str::to_owned).collect()
+}
+
+/// Returns true if a field is the broken one, a part of it, or what holds it; and the entry of a list is told by its place or its name.
+fn is_broken_field(field: &str, cause: &str, pointer: &str, config: &Value) -> bool {
+    let found = named_parts(field);
+    let parts: Vec<&str> = pointer.split('/').skip(1).collect();
+    let broken: Vec<&str> = parts.iter().filter(|part| part.parse::<usize>().is_err()).copied().collect();
+    let depth = found.len().min(broken.len());
+    // An argument may be in both lists.
+    if found == ["kernelArguments"] && broken[0] == found[0] {
+        return config.pointer(pointer).is_some_and(|value| field.contains(&value.to_string()));
+    }
+    // Of two parts that exclude each other one is the field, and the other one is told.
+    let is_told =
+        |part: &&str| cause.contains(*part) || (**part == *"keyFile" && cause.contains("a key file"));
+    let is_excluded = depth == 3 && found[..2] == broken[..2] && broken.last().is_some_and(is_told);
+    if depth < 2.min(broken.len()) || (found[..depth] != broken[..depth] && !is_excluded) {
+        return false;
+    }
+    let Some(place) = parts.get(2).filter(|place| place.parse::<usize>().is_ok()) else { return true };
+    let entry = config.pointer(&format!("/{}", parts[..3].join("/"))).unwrap();
+    // A long one is cut.
+    let start = |name: &str| format!("\"{}", name.chars().take(60).collect::<String>());
+    let names = ["name", "path", "device"].map(|key| entry[key].as_str().map(start));
+    field.contains(&format!("[{place}]")) || names.iter().flatten().any(|name| field.contains(name))
+}
+
+/// A refusal that names another field sends a person to the wrong place.
+#[test]
+fn refusals_name_the_broken_field() {
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for document in documents().into_iter().filter(|one| one.how.starts_with('/')) {
+        let pointer = document.how.split(" = ").next().unwrap();
+        let object =
+            json!({"kind": "MachineConfig", "metadata": {"name": "a"}, "spec": {"config": document.config}});
+        let read = MachineConfig::parse(object.to_string().as_bytes(), "a").and_then(|read| read.spec(None));
+        let Err(error) = read else { continue };
+        count += 1;
+        let fields: Vec<&str> = error.faults().filter_map(|fault| fault.field()).collect();
+        // Of two entries of one path either is the field, and the other one is told.
+        let pairs = error.to_string();
+        let told =
+            pairs.split(": ").nth(1).and_then(|cause| cause.split_once(" writes ")).map(|(other, _)| other);
+        let fields: Vec<&str> = fields.into_iter().chain(told).collect();
+        if !fields.iter().any(|field| is_broken_field(field, &pairs, pointer, &document.config)) {
+            let how: String = document.how.chars().take(200).collect();
+            wrong.push(format!("3.{} {how}\n  {fields:?}: {error}", document.minor));
+        }
+    }
+    assert!(count > 1000, "{count}");
+    report(&wrong);
+}
+
 /// The distribution's program, for the versions that it knows.
 #[test]
 fn verdicts_equal_those_of_ignition_validate() {

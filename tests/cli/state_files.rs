@@ -91,7 +91,7 @@ fn update(node: &Node) -> String {
 }
 
 /// Returns the place of a file of the state on a host.
-fn place(node: &Node, file: &str) -> String {
+pub fn place(node: &Node, file: &str) -> String {
     let path = format!("root/{file}");
     if file.contains("UPDATE") { path.replace("UPDATE", &update(node)) } else { path }
 }

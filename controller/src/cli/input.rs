@@ -47,9 +47,13 @@ impl Input {
     }
 }
 
-/// Reads a directory; an error comes after the notes about the entries that are not read.
+/// Reads a directory.
 pub(super) fn read_all(directory: &Path, unknown: Unknown) -> Result<Manifests, CliError> {
-    let (manifests, errors) = Manifests::collect(directory, unknown.fields())?;
+    clean(Manifests::collect(directory, unknown.fields())?)
+}
+
+/// Refuses objects with faults; the error comes after the notes about those that are not read.
+pub(super) fn clean((manifests, errors): (Manifests, Vec<ManifestError>)) -> Result<Manifests, CliError> {
     match ManifestError::all(errors) {
         Some(error) => Err(CliError::from(error).noted(manifests.notes)),
         None => Ok(manifests),

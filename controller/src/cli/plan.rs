@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::input::{Unknown, read_all};
+use super::input::{Unknown, clean, read_all};
 use super::{CliError, VerbOutput};
 use crate::api::MachineConfigPool;
 use crate::controllers::live_manifests;
@@ -62,7 +62,7 @@ pub(super) enum Output {
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let mut manifests = match &arguments.manifests {
         Some(directory) => read_all(directory, arguments.unknown)?,
-        None => live_manifests(arguments.kubeconfig.as_deref())?,
+        None => clean(live_manifests(arguments.kubeconfig.as_deref())?)?,
     };
     let release = manifests.release(arguments.os_image.as_deref());
     let rendered = |manifests: &Manifests| {

@@ -161,7 +161,8 @@ pub(super) struct Snapshot {
     pub(super) unknown_fields: BTreeMap<String, Vec<NotApplied>>,
     pub(super) rendered: BTreeMap<String, RenderedConfig>,
     pub(super) nodes: BTreeMap<String, Arc<Node>>,
-    pub(super) release: Release,
+    /// Images of the release, or what is wrong with the `ControllerConfig`.
+    pub(super) release: Option<Result<Release, String>>,
     /// Topology of the control plane, where the cluster names it.
     pub(super) topology: Option<String>,
     pub(super) policy: Option<Result<DisruptionPolicy, String>>,
@@ -193,6 +194,11 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
+    /// Returns the images of the release: none where the cluster has no `ControllerConfig`.
+    pub(super) fn release(&self) -> Result<Release, String> {
+        self.release.clone().unwrap_or_else(|| Ok(Release::default()))
+    }
+
     /// Begins to read the list of a kind, after so many restores of the API server.
     pub(super) fn begin_list(&mut self, kind: Kind, restores: u64) {
         self.lists.insert(kind, BTreeSet::new());

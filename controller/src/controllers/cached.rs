@@ -10,15 +10,18 @@ use kube::Resource;
 use kube::api::{ObjectMeta, PartialObjectMeta};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tracing::warn;
 
 use super::cache::{Cache, Kind, RenderedConfig, Snapshot, UnreadablePolicy, UnreadablePool};
 use super::node::NodeObject;
 use super::stored_config::StoredConfig;
+use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{
-    GENERATED_BY, MachineConfig, MachineConfigPool, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus,
-    is_rendered_here, rendered_for,
+    ControllerConfig, GENERATED_BY, MachineConfig, MachineConfigPool, RolloutPolicy, RolloutPolicySpec,
+    RolloutPolicyStatus, is_rendered_here, rendered_for,
 };
 use crate::reading::Lenient;
+use crate::render::Release;
 use crate::rollout::Node;
 use crate::watches::version::{is_older, is_outdated};
 
@@ -171,6 +174,10 @@ impl Cached for Lenient<MachineConfigPool> {
         let old = snapshot.pools.insert(name.clone(), new);
         let new = snapshot.pools.get(&name);
         let news = old.as_ref() != new;
+        // No condition can be written onto it.
+        if news && let Some(Err(unreadable)) = new {
+            warn!("MachineConfigPool {name} can't be read: {}; correct it", unreadable.cause);
+        }
         let respecified = old.as_ref().map(identity) != new.map(identity);
         let moved = respecified && old.as_ref().map(selection) != new.map(selection);
         snapshot.inputs_changed(respecified);
@@ -340,6 +347,46 @@ impl Cached for Lenient<RolloutPolicy> {
             Err(unreadable) => &unreadable.policy.metadata,
         };
         metadata.uid.as_deref()
+    }
+}
+
+impl Cached for Lenient<ControllerConfig> {
+    const KIND: Kind = Kind::ControllerConfig;
+    const NAME: Option<&'static str> = Some(CONTROLLER_CONFIG);
+
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
+        if self.metadata.name.as_deref() != Some(CONTROLLER_CONFIG) {
+            return false;
+        }
+        let config = match self.object {
+            Ok(config) => config,
+            // As in files: nothing is rendered by a part of it.
+            Err(cause) => {
+                let fault = format!("ControllerConfig {CONTROLLER_CONFIG}: {cause}; correct the object");
+                let old = snapshot.release.replace(Err(fault));
+                return snapshot.inputs_changed(old != snapshot.release);
+            }
+        };
+        let release = Ok(Release::from_controller_config(&config.spec));
+        let old = snapshot.release.replace(release);
+        let news = old != snapshot.release;
+        let infra = config.spec.infra.unwrap_or_default();
+        let topology =
+            infra.pointer("/status/controlPlaneTopology").and_then(Value::as_str).map(str::to_owned);
+        let is_other_topology = snapshot.topology != topology;
+        snapshot.topology = topology;
+        snapshot.inputs_changed(news) || is_other_topology
+    }
+    fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
+        if name != CONTROLLER_CONFIG {
+            return false;
+        }
+        let had_topology = snapshot.topology.take().is_some();
+        let there = snapshot.release.take().is_some();
+        snapshot.inputs_changed(there) || had_topology
+    }
+    fn names(_: &Snapshot) -> BTreeSet<String> {
+        BTreeSet::from([CONTROLLER_CONFIG.to_owned()])
     }
 }
 

@@ -226,7 +226,7 @@ pub(super) async fn all(client: Client, cache: Cache, builds_in: Option<String>)
     tasks.spawn(follow(Api::<Lenient<MachineConfigPool>>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<WatchedConfig>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<NodeObject>::all(client.clone()), cache.clone()));
-    tasks.spawn(follow(Api::<Untyped<ControllerConfig>>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<Lenient<ControllerConfig>>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<Untyped<MachineConfiguration>>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<Lenient<RolloutPolicy>>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<MachineOsConfig>::all(client.clone()), cache.clone()));

@@ -33,6 +33,7 @@ use super::write::{Write, write, write_and_read};
 use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use crate::opt_in::{self, Action, CONTAINERFILES, NEWEST_IMAGE, OS_IMAGE, Results, SETTINGS};
 use crate::reading::Lenient;
+use crate::render::Release;
 
 /// Wait after a conflict, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
@@ -330,22 +331,25 @@ fn step(snapshot: &Snapshot, name: &str, namespace: &str) -> Step {
     let map = |name: &str| snapshot.config_maps.get(name);
     let of_person = MachineOSConfig::default();
     let os_config = snapshot.os_configs.values().find(|config| config.pool == name);
-    let decided = opt_in::opt_in(&opt_in::OptInInput {
-        pool,
-        namespace,
-        settings: map(SETTINGS),
-        os_image: map(OS_IMAGE),
-        containerfiles: map(CONTAINERFILES),
-        release: &snapshot.release,
-        os_config: os_config.map(|config| config.made.as_deref().unwrap_or(&of_person)),
-        configs: &snapshot.whole_configs(|name, config| {
-            name.starts_with(opt_in::BASE_PREFIX) || config.spec.os_image_url.is_some()
-        }),
-    });
-    let refused = match decided {
+    let decide = |release: Release| {
+        let decided = opt_in::opt_in(&opt_in::OptInInput {
+            pool,
+            namespace,
+            settings: map(SETTINGS),
+            os_image: map(OS_IMAGE),
+            containerfiles: map(CONTAINERFILES),
+            release: &release,
+            os_config: os_config.map(|config| config.made.as_deref().unwrap_or(&of_person)),
+            configs: &snapshot.whole_configs(|name, config| {
+                name.starts_with(opt_in::BASE_PREFIX) || config.spec.os_image_url.is_some()
+            }),
+        });
+        decided.map_err(|error| error.to_string())
+    };
+    let refused = match snapshot.release().and_then(decide) {
         Ok(Some(action)) => return Step::Write(action),
         Ok(None) => None,
-        Err(error) => Some(error.to_string()),
+        Err(refused) => Some(refused),
     };
     let target = pool.spec.configuration.as_ref().and_then(|target| target.name.clone()).unwrap_or_default();
     let layering = layering(name, &target, &snapshot.os_configs, &snapshot.os_builds);

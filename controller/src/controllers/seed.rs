@@ -40,11 +40,12 @@ pub(super) fn rendered(pool: &MachineConfigPool, snapshot: &Snapshot) -> Result<
     let configs = snapshot.whole_configs(|name, config| is_component(name) || is_selected(config));
     let configs = with_components(name, &sources, &configs).map_err(|error| error.to_string())?;
     let configs = configs.iter().map(|config| &**config);
+    let release = snapshot.release()?;
     // Nodes with a target may have what the first ones would refuse: that is judged from their target.
     let target = pool.spec.configuration.as_ref().and_then(|target| target.name.as_deref());
     let rendered = match target.filter(|name| !name.is_empty()) {
-        Some(_) => render(pool, configs, &snapshot.release).map_err(|error| error.to_string())?,
-        None => render_first(pool, configs, &snapshot.release)
+        Some(_) => render(pool, configs, &release).map_err(|error| error.to_string())?,
+        None => render_first(pool, configs, &release)
             .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?,
     };
     selected(name, &sources, &rendered.sources).map_err(|error| error.to_string())?;

@@ -5,16 +5,13 @@ use std::marker::PhantomData;
 
 use kube::api::DynamicObject;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
 
 use super::cache::{Kind, Snapshot};
 use super::cached::{Cached, Identified};
 use super::layering::{OsBuild, OsConfig};
-use crate::api::controller_config::CONTROLLER_CONFIG;
-use crate::api::{ControllerConfig, MachineConfiguration, MachineOSBuild, MachineOSConfig};
+use crate::api::{MachineConfiguration, MachineOSBuild, MachineOSConfig};
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::is_resource_of_its_kind;
-use crate::render::Release;
 
 /// An object of a kind as it is.
 #[derive(Debug, Clone)]
@@ -90,36 +87,6 @@ impl Cached for MachineOsBuild {
 impl Identified for MachineOsConfig {}
 
 impl Identified for MachineOsBuild {}
-
-impl Cached for Untyped<ControllerConfig> {
-    const KIND: Kind = Kind::ControllerConfig;
-    const NAME: Option<&'static str> = Some(CONTROLLER_CONFIG);
-
-    fn insert(self, snapshot: &mut Snapshot) -> bool {
-        if self.object.metadata.name.as_deref() != Some(CONTROLLER_CONFIG) {
-            return false;
-        }
-        let release = self.object.data.get("spec").map(Release::from_controller_config).unwrap_or_default();
-        let news = snapshot.release != release;
-        snapshot.release = release;
-        let topology = self.object.data.pointer("/spec/infra/status/controlPlaneTopology");
-        let topology = topology.and_then(Value::as_str).map(str::to_owned);
-        let is_other_topology = snapshot.topology != topology;
-        snapshot.topology = topology;
-        snapshot.inputs_changed(news) || is_other_topology
-    }
-    fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
-        if name != CONTROLLER_CONFIG {
-            return false;
-        }
-        let had_topology = snapshot.topology.take().is_some();
-        let there = std::mem::take(&mut snapshot.release) != Release::default();
-        snapshot.inputs_changed(there) || had_topology
-    }
-    fn names(_: &Snapshot) -> BTreeSet<String> {
-        BTreeSet::from([CONTROLLER_CONFIG.to_owned()])
-    }
-}
 
 impl Cached for Untyped<MachineConfiguration> {
     const KIND: Kind = Kind::Policy;

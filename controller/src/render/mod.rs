@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 
 pub use error::RenderError;
 
+use crate::api::controller_config::ControllerConfigSpec;
 use crate::api::{
     GENERATED_BY, IMAGE_OVERRIDDEN, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE, rendered_for,
 };
@@ -43,15 +44,12 @@ pub struct Release {
 }
 
 impl Release {
-    /// Reads the spec of a `ControllerConfig`.
-    pub fn from_controller_config(spec: &Value) -> Self {
-        let field = |name: &str| {
-            let text = spec.get(name).and_then(Value::as_str);
-            text.filter(|text| !text.is_empty()).map(str::to_owned)
-        };
+    /// Returns those of a `ControllerConfig`.
+    pub fn from_controller_config(spec: &ControllerConfigSpec) -> Self {
+        let given = |image: &Option<String>| image.clone().filter(|image| !image.is_empty());
         Self {
-            os_image: field("baseOSContainerImage").or_else(|| field("osImageURL")),
-            extensions_image: field("baseOSExtensionsContainerImage"),
+            os_image: given(&spec.base_os_container_image).or_else(|| given(&spec.os_image_url)),
+            extensions_image: given(&spec.base_os_extensions_container_image),
         }
     }
 }

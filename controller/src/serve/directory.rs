@@ -78,8 +78,15 @@ impl Directory {
         let configs = self.path.join("machine-configs");
         let yaml = configs.join(format!("{config}.yaml"));
         let json = configs.join(format!("{config}.json"));
+        if is_there(&json) && is_there(&yaml) {
+            let cause = format!(
+                "{} and {config}.json both hold MachineConfig {config}; remove one of the two",
+                yaml.display()
+            );
+            return Err(NoConfig::NotYet(cause));
+        }
         // Of neither the one that a bootstrap writes is named.
-        let path = if is_there(&json) && !is_there(&yaml) { json } else { yaml };
+        let path = if is_there(&json) { json } else { yaml };
         let cluster = self.path.join("controller-config").join(format!("{CONTROLLER_CONFIG}.yaml"));
         let cluster = if is_there(&cluster) { object(&cluster)? } else { ControllerConfig::default() };
         let authorities = authorities(&cluster.spec)?;

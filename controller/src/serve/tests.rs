@@ -193,6 +193,13 @@ async fn repairable_errors_are_retried() {
         };
         let config = "machine-configs/rendered-worker-1.yaml";
         let pool = |spec: &str| format!("{{metadata: {{name: worker}}, spec: {spec}}}");
+        let second = path.join("machine-configs/rendered-worker-1.json");
+        write(&second, "{}");
+        let (status, answer) = get_config();
+        let words = "rendered-worker-1.yaml and rendered-worker-1.json both hold MachineConfig rendered-worker-1; remove one of the two";
+        assert!(status == 503 && answer.contains(words), "{answer}");
+        #[expect(clippy::disallowed_methods, reason = "a test: the administrator's hand")]
+        std::fs::remove_file(second).unwrap();
         let file = "machine-pools/worker.yaml";
         broken(file, &pool("{}"), "names no config");
         broken(file, &pool("{configuration: {name: ../../x}}"), "names no config");

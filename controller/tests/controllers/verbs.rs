@@ -256,6 +256,48 @@ fn standard_input_pipe_and_link_are_planned() {
     }
 }
 
+/// The same for the config of `build`, and a list or several documents of one.
+#[test]
+fn forms_of_built_config_have_one_answer() {
+    let place = place();
+    let text = config("50-a", "{kernelArguments: [nosmt]}");
+    let foreign = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: app}}";
+    let json = serde_json::to_string(&machine_config_core::model::yaml::tree(&text).unwrap()).unwrap();
+    for (name, text) in [
+        ("a.yaml", text.clone()),
+        ("list", format!("{{apiVersion: v1, kind: List, items: [{json}, {foreign}]}}")),
+        ("trailing", format!("---\n{text}\n---\n")),
+        ("several", format!("{foreign}\n---\n# a comment\n---\n{text}\n---\n")),
+    ] {
+        std::fs::write(place.path().join(name), text).unwrap();
+    }
+    std::os::unix::fs::symlink("a.yaml", place.path().join("link")).unwrap();
+    let build = |given: &str| {
+        let mut bash = Command::new("bash");
+        let base = format!("r.test/os@sha256:{}", "a".repeat(64));
+        let script = format!("\"$0\" build --base {base} --print --config {given}");
+        bash.args(["-c", &script, env!("CARGO_BIN_EXE_machine-config-controller")]).current_dir(place.path());
+        let output = bash.stdin(Stdio::null()).env_remove("KUBECONFIG").output().unwrap();
+        assert!(output.status.success(), "{given}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let of_file = build("a.yaml");
+    assert!(of_file.contains("\nFROM "), "{of_file}");
+    for given in [
+        "- <a.yaml",
+        "/dev/stdin <a.yaml",
+        "- < <(cat a.yaml)",
+        "<(cat a.yaml)",
+        "link",
+        "list",
+        "- <list",
+        "trailing",
+        "several",
+    ] {
+        assert_eq!(build(given), of_file, "{given}");
+    }
+}
+
 /// A mode whose decimal digits are octal ones was meant as octal, and each verb says so.
 #[test]
 fn mode_in_decimal_digits_of_octal_one_is_explained() {

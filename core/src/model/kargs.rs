@@ -76,7 +76,6 @@ const MAX_FORMER: usize = 512;
 #[serde(rename_all = "camelCase")]
 pub struct FormerKargs {
     /// For each argument the instances on the command line that no config had set when it became a config's.
-    #[serde(default)]
     own: BTreeMap<Karg, usize>,
     /// Packages that configs of this host have layered; true for those that the host had requested before. Earlier agents left none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -206,26 +206,98 @@ const READ: [&str; 7] = [
     "RolloutPolicy",
 ];
 
+/// Ways around the one entry: an object without its type, and fields of a tree by their names.
+const UNTYPED: [&str; 5] = ["Untyped<", "\"/spec", "get(\"spec\")", "get_mut(\"spec\")", "[\"spec\"]"];
+
+/// These files go one of these ways, and so often.
+const UNTYPED_READERS: [(&str, &[(&str, usize)]); 8] = [
+    (
+        "an object that the entry reads then: a part of it that can't be read does not hide its name and status",
+        &[
+            ("controller/src/controllers/follow.rs", 1),
+            ("controller/src/controllers/untyped.rs", 7),
+            ("controller/src/controllers/layering.rs", 2),
+        ],
+    ),
+    (
+        "a build, which this program makes; its definition checks it",
+        &[("controller/src/controllers/layering.rs", 3)],
+    ),
+    (
+        "what is left of an object that the entry refused: its faults are told, and these name those that it hides",
+        &[
+            ("controller/src/controllers/cached.rs", 1),
+            ("controller/src/reading/lenient.rs", 1),
+            ("controller/src/manifests.rs", 3),
+            ("core/src/model/opaque.rs", 1),
+        ],
+    ),
+    ("the whole of an object that the entry took", &[("controller/src/manifests.rs", 1)]),
+    (
+        "parts of the config that a seed leaves out: the entry has read it",
+        &[("core/src/stateroot/config_of_seed.rs", 6)],
+    ),
+    (
+        "definitions, and their rules",
+        &[("controller/src/api/definitions.rs", 1), ("controller/src/api/check.rs", 2)],
+    ),
+    ("fields that the operator has, by name", &[("controller/src/reading.rs", 2)]),
+    (
+        "the agent's own objects and patches",
+        &[
+            ("src/control/kube/evict.rs", 1),
+            ("src/control/kube/mcn.rs", 1),
+            ("src/control/kube/mcn/stored.rs", 3),
+            ("src/control/kube/lifecycle/upgrade.rs", 1),
+        ],
+    ),
+];
+
+/// No field of a document is taken from a tree, beside the entry that would have refused it.
+#[test]
+fn fields_are_read_by_their_types() {
+    let mut wrong = Vec::new();
+    for (file, code) in code_of_programs() {
+        let found = UNTYPED.iter().map(|text| code.matches(text).count()).sum::<usize>();
+        let expected = allowed(&UNTYPED_READERS, &file);
+        if found != expected {
+            let next =
+                "read it as Lenient<KIND> or by core's model::document; or say in UNTYPED_READERS why not";
+            wrong.push(format!(
+                "{file} reads fields without a type {found} times, and not {expected}: {next}"
+            ));
+        }
+    }
+    none(&wrong);
+}
+
+/// Returns how often a file may, by a table.
+fn allowed(table: &[(&str, &[(&str, usize)])], file: &str) -> usize {
+    let rows = table.iter().flat_map(|(_, rows)| rows.iter());
+    rows.filter(|(name, _)| *name == file).map(|(_, count)| count).sum()
+}
+
+/// Returns the code of each file, without tests.
+fn code_of_programs() -> Vec<(String, String)> {
+    let sources = all_sources().into_iter().filter(|source| !source.is_test());
+    let code = sources.map(|source| {
+        // Texts of tests look like the end of an item.
+        let text = source.text.split("\n#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
+        (source.to_string(), Source { base: source.base, path: source.path.clone(), text }.code())
+    });
+    code.filter(|(file, _)| !file.ends_with("_tests.rs")).collect()
+}
+
 /// A document has one answer wherever it comes in (docs/reference.md, "Documents").
 #[test]
 fn documents_are_parsed_in_one_place() {
-    let allowed = |file: &str| {
-        let rows = PARSERS.iter().flat_map(|(_, rows)| rows.iter());
-        rows.filter(|(name, _)| *name == file).map(|(_, count)| count).sum::<usize>()
-    };
     let mut wrong = Vec::new();
-    for source in all_sources().iter().filter(|source| !source.is_test()) {
-        let file = source.to_string();
-        // Texts of tests look like the end of an item.
-        let text = source.text.split("\n#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
-        let code = Source { base: source.base, path: source.path.clone(), text }.code();
-        if file.ends_with("_tests.rs") {
-            continue;
-        }
-        let found = PARSES.iter().map(|call| code.matches(call).count()).sum::<usize>();
-        if found != allowed(&file) {
+    for (file, code) in code_of_programs() {
+        let (found, expected) =
+            (PARSES.iter().map(|call| code.matches(call).count()).sum::<usize>(), allowed(&PARSERS, &file));
+        if found != expected {
             let next = "read it by core's model::document or model::reading, the controller's reading; or say in PARSERS what it is";
-            wrong.push(format!("{file} parses {found} times, and not {}: {next}", allowed(&file)));
+            wrong.push(format!("{file} parses {found} times, and not {expected}: {next}"));
         }
         for kind in READ {
             for typed in [format!("Api<{kind}>"), format!("Api::<{kind}>"), format!("from_value::<{kind}>")] {
