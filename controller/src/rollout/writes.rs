@@ -80,6 +80,8 @@ struct Failed {
     answer: Answer,
     cause: String,
     tries: u32,
+    /// Failures in a row without a refusal, whatever was to be written.
+    unanswered: u32,
     at: Duration,
     next: Duration,
     is_read: bool,
@@ -188,9 +190,11 @@ impl NodeWrites {
         cause: &str,
     ) {
         let facts = facts(node);
-        let before = self.failed.get(&node.name).filter(|failed| failed.is_of(&facts, target));
+        let known = self.failed.get(&node.name).filter(|failed| failed.node.uid == node.uid);
+        let unanswered = known.map_or(0, |known| known.unanswered).saturating_add(1);
+        let before = known.filter(|failed| failed.is_of(&facts, target));
         let tries = before.map_or(0, |failed| failed.tries).saturating_add(1);
-        let known = before.map(|failed| failed.cause.clone()).filter(|known| is_same(known, cause));
+        let known = known.map(|failed| failed.cause.clone()).filter(|known| is_same(known, cause));
         let failed = Failed {
             node: facts,
             version: patch.resource_version.clone(),
@@ -200,6 +204,7 @@ impl NodeWrites {
             // The same cause keeps its words: they are in the pool's status.
             cause: known.unwrap_or_else(|| cause.to_owned()),
             tries,
+            unanswered: if answer == Answer::Refused { 0 } else { unanswered },
             at: self.now,
             next: self.now.saturating_add(answer.pause(tries)),
             is_read: false,
@@ -275,17 +280,21 @@ impl NodeWrites {
         if self.failed.is_empty() && self.given.is_empty() && self.sent.is_empty() {
             return None;
         }
-        self.under_way(node)
+        self.under_way(node, target)
             .or_else(|| self.failure(node, target))
             .or_else(|| self.set_back(node, target))
             .or_else(|| self.alternates(node, target))
+            .or_else(|| self.unanswered(node))
     }
 
-    fn under_way(&self, node: &Node) -> Option<Obstacle<'_>> {
+    fn under_way(&self, node: &Node, target: Option<&Pair>) -> Option<Obstacle<'_>> {
         let (version, gives_target) = self.sent.get(&node.name)?;
         let takes_place = *gives_target && *version == node.resource_version;
+        // One that failed before has its name until it is answered.
+        let failed = self.failed.get(&node.name).filter(|failed| failed.is_of(&facts(node), target));
+        let named = failed.and_then(Failed::named).or_else(|| self.unanswered(node)?.named);
         // Its answer brings the next decision.
-        Some(Obstacle { next: self.now.saturating_add(IN_SERVER), takes_place, named: None })
+        Some(Obstacle { next: self.now.saturating_add(IN_SERVER), takes_place, named })
     }
 
     fn failure(&self, node: &Node, target: Option<&Pair>) -> Option<Obstacle<'_>> {
@@ -295,10 +304,15 @@ impl NodeWrites {
         if !failed.is_of(&facts(node), target) && !takes_place {
             return None;
         }
-        let why = if failed.answer == Answer::Missing { Unwritten::Unanswered } else { Unwritten::Refused };
-        let is_named = failed.answer == Answer::Refused || failed.tries >= MAX_UNNAMED;
-        let named = is_named.then_some((why, &*failed.cause));
-        Some(Obstacle { next: failed.next, takes_place, named })
+        Some(Obstacle { next: failed.next, takes_place, named: failed.named() })
+    }
+
+    /// A node whose last writes were not answered, and that is tried at once: it or its target has changed.
+    fn unanswered(&self, node: &Node) -> Option<Obstacle<'_>> {
+        let failed = self.failed.get(&node.name)?;
+        let is_it = failed.node.uid == node.uid && failed.answer != Answer::Refused;
+        let named = failed.named().filter(|_| is_it)?;
+        Some(Obstacle { next: self.now, takes_place: false, named: Some(named) })
     }
 
     /// Returns true if a write may have been made, or may yet be, as long as the node has its old version.
@@ -330,6 +344,13 @@ impl NodeWrites {
 impl Failed {
     fn is_of(&self, facts: &Node, target: Option<&Pair>) -> bool {
         self.node == *facts && self.target.as_ref() == target
+    }
+
+    /// Returns reason and message for the pool's condition.
+    fn named(&self) -> Option<(Unwritten, &str)> {
+        let why = if self.answer == Answer::Missing { Unwritten::Unanswered } else { Unwritten::Refused };
+        let is_named = self.answer == Answer::Refused || self.unanswered >= MAX_UNNAMED;
+        is_named.then_some((why, &*self.cause))
     }
 }
 

@@ -47,6 +47,65 @@ impl Shell {
     fn pass(&mut self, seconds: u64) {
         self.uptime += Duration::from_secs(seconds);
     }
+
+    /// As [`Shell::step`] of a write whose answer takes so long; the others are answered at once.
+    fn hang(&mut self, bad: &str, seconds: u64) -> (Vec<String>, Rollout) {
+        let rollout = self.decide();
+        rollout.patches.iter().filter(|patch| patch.node == bad).for_each(|patch| self.writes.sent(patch));
+        self.pass(seconds);
+        let meanwhile = self.decide();
+        self.writes.answered(bad);
+        self.writes.observe(self.uptime);
+        let sent = rollout.patches.iter().filter(|patch| patch.node == bad);
+        for patch in sent {
+            let node = self.nodes.iter().find(|node| node.name == bad).unwrap();
+            self.writes.failed(node, self.pool.target().as_ref(), patch, Answer::Missing, WORDS);
+        }
+        (given(&rollout).into_iter().map(str::to_owned).collect(), meanwhile)
+    }
+}
+
+/// The condition holds from the second failure until a write is answered: an alert needs it for 15 minutes.
+#[test]
+fn unanswered_write_is_named_during_its_next_tries() {
+    let mut shell = Shell::new(1);
+    shell.nodes.truncate(1);
+    let mut tries = 0;
+    let is_named = |rollout: &Rollout| {
+        let is_true = |type_| condition(rollout, type_).0 == "True";
+        let is_named =
+            condition(rollout, "RolloutProgressing").2.contains("waiting for nodes n00 (not written)");
+        assert_eq!(is_named, is_true("RolloutNodesNotWritten"));
+        is_named && is_true("Degraded")
+    };
+    for second in 0..3600 {
+        // Another target is no answer, nor is a kubelet that reports.
+        let (config, version) = (["b", "c"][usize::from(second % 500 > 250)], (second / 100).to_string());
+        shell.pool.configuration.name = Some(config.to_owned());
+        shell.nodes[0].resource_version = version;
+        if !given(&shell.decide()).is_empty() {
+            let (_, meanwhile) = shell.hang("n00", 10);
+            assert_eq!(is_named(&meanwhile), tries >= 2, "after {tries} tries");
+            tries += 1;
+        }
+        assert_eq!(is_named(&shell.decide()), tries >= 2, "after {tries} tries");
+        shell.pass(1);
+    }
+    assert!(tries > 10, "{tries}");
+    shell.writes.written(&NodePatch::new(&shell.nodes[0]));
+    assert_eq!(condition(&shell.decide(), "RolloutNodesNotWritten").0, "False");
+}
+
+/// Also of a refusal that comes slowly.
+#[test]
+fn refused_write_is_named_during_its_next_try() {
+    let mut shell = Shell::new(1);
+    shell.step("n00", Answer::Refused);
+    shell.pass(2);
+    let rollout = shell.decide();
+    let patch = rollout.patches.iter().find(|patch| patch.node == "n00").unwrap();
+    shell.writes.sent(patch);
+    assert_eq!(condition(&shell.decide(), "RolloutNodesNotWritten").1, "NodeWriteRefused");
 }
 
 #[test]
