@@ -19,7 +19,7 @@ use crate::controllers::client::{RequestError, limited, send, uptime};
 use crate::controllers::contested::Field;
 use crate::controllers::events::{About, POOL, Severity, emit};
 use crate::controllers::node::NodeObject;
-use crate::controllers::node_write::write_body;
+use crate::controllers::node_write::{answer, write_body};
 use crate::controllers::write::Write;
 use crate::rollout::{Answer, Node, NodePatch, Pair};
 
@@ -208,7 +208,7 @@ impl Controller {
 
     /// Records a write that was not made, or may not have been; returns true if it may.
     fn node_failed(&mut self, patch: &NodePatch, target: Option<&Pair>, error: &RequestError) -> bool {
-        let answer = Answer::from_code(error.code());
+        let answer = answer(error);
         warn!("node {}: {error}", patch.node);
         let snapshot = self.cache.lock();
         let Some(node) = snapshot.nodes.get(&patch.node) else { return false };
@@ -234,6 +234,7 @@ impl Controller {
                 (name, found)
             }
         };
+        let is_any = !names.is_empty();
         let mut reads = stream::iter(names).map(one).buffer_unordered(MAX_WRITES);
         while let Some((name, found)) = reads.next().await {
             match found {
@@ -248,6 +249,10 @@ impl Controller {
                     self.writes.not_read(&name);
                 }
             }
+        }
+        if is_any {
+            // A place may be free.
+            self.fleet.concern_all();
         }
     }
 }
@@ -345,7 +350,7 @@ impl Controller {
             Ok(false) => self.metrics.wrote("node", "conflict"),
             Err(error) => {
                 self.metrics.wrote("node", "failed");
-                let answer = Answer::from_code(error.code());
+                let answer = answer(&error);
                 let error = error.about(&format!("labeling for pool {pool}"));
                 warn!("Failed to label node {name}: {error}; no pool updates it until it has its labels");
                 self.writes.failed(node, None, patch, answer, &error.to_string());
