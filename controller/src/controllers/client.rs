@@ -208,7 +208,11 @@ impl RequestError {
     pub(super) fn into_refusal(self) -> Self {
         match self {
             Self::Refused(status) => Self::NoConflict(status),
-            other => other,
+            other @ (Self::NoConflict(_)
+            | Self::TimedOut
+            | Self::Unsent(_)
+            | Self::Unreadable(_)
+            | Self::Failed(_)) => other,
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct Costs {
     places: Arc<Semaphore>,
     /// Configs that could not be read.
     retries: Retries,
-    /// What was logged of them: a target that another program sets in turn comes back.
+    /// Causes that were logged of them: a target that another program sets in turn comes back.
     causes: Causes,
 }
 

@@ -60,7 +60,10 @@ pub(super) fn answer(error: &RequestError) -> Answer {
     match error {
         RequestError::Unsent(_) => Answer::Unsent,
         RequestError::Unreadable(_) => Answer::Unreadable,
-        other => Answer::from_code(other.code()),
+        RequestError::Refused(_)
+        | RequestError::NoConflict(_)
+        | RequestError::TimedOut
+        | RequestError::Failed(_) => Answer::from_code(error.code()),
     }
 }
 

@@ -117,7 +117,7 @@ struct Failed {
     unsettled: Option<Duration>,
     /// When it is read, and how often that failed.
     next_read: Duration,
-    failed_reads: u32,
+    lost_reads: u32,
 }
 
 /// The target that a node was given last.
@@ -253,7 +253,7 @@ impl NodeWrites {
             next: self.now.saturating_add(answer.pause(tries, self.now.saturating_sub(first))),
             unsettled,
             next_read: self.now.saturating_add(pause(1)),
-            failed_reads: 0,
+            lost_reads: 0,
             node: facts,
         };
         self.failed.insert(node.name.clone(), failed);
@@ -262,7 +262,7 @@ impl NodeWrites {
     /// Records that a node was read after its write failed, by a request that began at the own clock's time or later.
     pub fn read(&mut self, node: &str) {
         let Some(failed) = self.failed.get_mut(node) else { return };
-        failed.failed_reads = 0;
+        failed.lost_reads = 0;
         match failed.unsettled {
             Some(settled) if settled > self.now => failed.next_read = settled,
             Some(_) | None => failed.unsettled = None,
@@ -272,8 +272,8 @@ impl NodeWrites {
     /// Records that a node could not be read after its write failed.
     pub fn not_read(&mut self, node: &str) {
         let Some(failed) = self.failed.get_mut(node) else { return };
-        failed.failed_reads = failed.failed_reads.saturating_add(1);
-        failed.next_read = self.now.saturating_add(pause(failed.failed_reads).min(IN_SERVER));
+        failed.lost_reads = failed.lost_reads.saturating_add(1);
+        failed.next_read = self.now.saturating_add(pause(failed.lost_reads).min(IN_SERVER));
         failed.next = failed.next.max(failed.next_read);
     }
 

@@ -201,8 +201,8 @@ impl TwoPools {
         ready_node(&cluster.client, "i1", &infra).await;
         let labels = json!({ "metadata": { "labels": { "node-role.kubernetes.io/infra": "" } } });
         node_api(&cluster.client).patch("i1", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
-        let _agents = Agents::start(&cluster.bench).await;
-        Self { cluster, proxy, listener, worker, infra, _controller: controller, _agents }
+        let agents = Agents::start(&cluster.bench).await;
+        Self { cluster, proxy, listener, worker, infra, _controller: controller, _agents: agents }
     }
 }
 
