@@ -156,7 +156,13 @@ pub(crate) enum RequestError {
     /// The request timed out.
     #[error("no answer within {} s", REQUEST_TIMEOUT.as_secs())]
     TimedOut,
-    /// The request did not arrive, or its answer can't be read.
+    /// There was no connection: the request was not sent.
+    #[error("{0}")]
+    Unsent(String),
+    /// Its answer can't be read: the request is over.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The request has no answer.
     #[error("{0}")]
     Failed(String),
 }
@@ -166,7 +172,7 @@ impl RequestError {
     pub(crate) fn code(&self) -> u16 {
         match self {
             Self::Refused(status) | Self::NoConflict(status) => status.code,
-            Self::TimedOut | Self::Failed(_) => 0,
+            Self::TimedOut | Self::Unsent(_) | Self::Unreadable(_) | Self::Failed(_) => 0,
         }
     }
 
@@ -180,6 +186,8 @@ impl RequestError {
             Self::Refused(status) => Self::Refused(named(status)),
             Self::NoConflict(status) => Self::NoConflict(named(status)),
             Self::TimedOut => Self::Failed(format!("{what}: {}", Self::TimedOut)),
+            Self::Unsent(cause) => Self::Unsent(format!("{what}: {cause}")),
+            Self::Unreadable(cause) => Self::Unreadable(format!("{what}: {cause}")),
             Self::Failed(cause) => Self::Failed(format!("{what}: {cause}")),
         }
     }
@@ -200,7 +208,11 @@ impl RequestError {
     pub(super) fn into_refusal(self) -> Self {
         match self {
             Self::Refused(status) => Self::NoConflict(status),
-            other @ (Self::NoConflict(_) | Self::TimedOut | Self::Failed(_)) => other,
+            other @ (Self::NoConflict(_)
+            | Self::TimedOut
+            | Self::Unsent(_)
+            | Self::Unreadable(_)
+            | Self::Failed(_)) => other,
         }
     }
 }
@@ -211,7 +223,8 @@ pub(crate) async fn read<K: Resource<DynamicType = ()>>(
 ) -> Result<K, RequestError> {
     let Lenient { metadata, object, .. } = send(request).await?;
     let name = metadata.name.unwrap_or_default();
-    object.map_err(|cause| RequestError::Failed(format!("{} {name} can't be read: {cause}", K::kind(&()))))
+    object
+        .map_err(|cause| RequestError::Unreadable(format!("{} {name} can't be read: {cause}", K::kind(&()))))
 }
 
 /// Sends a request and waits for its answer, at most [`REQUEST_TIMEOUT`].
@@ -221,11 +234,18 @@ pub(crate) async fn send<T>(request: impl Future<Output = kube::Result<T>>) -> R
         Ok(Err(kube::Error::Api(status))) => Err(RequestError::Refused(status)),
         // Not the unreadable text: it may hold secrets.
         Ok(Err(kube::Error::SerdeError(error))) => {
-            Err(RequestError::Failed(format!("its answer can't be read, line {}", error.line())))
+            Err(RequestError::Unreadable(format!("its answer can't be read, line {}", error.line())))
         }
+        Ok(Err(error)) if is_unsent(&error) => Err(RequestError::Unsent(chain(&error))),
         Ok(Err(error)) => Err(RequestError::Failed(chain(&error))),
         Err(_) => Err(RequestError::TimedOut),
     }
+}
+
+/// Returns true if no connection was made for a request.
+fn is_unsent(error: &(dyn std::error::Error + 'static)) -> bool {
+    let is_connect = |error: &hyper_util::client::legacy::Error| error.is_connect();
+    error.downcast_ref().is_some_and(is_connect) || error.source().is_some_and(is_unsent)
 }
 
 /// Limits a request further: two of the Lease fit into the time that a leader acts.

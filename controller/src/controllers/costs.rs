@@ -11,8 +11,9 @@ use std::time::Duration;
 use kube::{Api, Client};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tracing::warn;
+use tracing::{info, warn};
 
+use super::causes::Causes;
 use super::client::{read, uptime};
 use crate::api::MachineConfig;
 use crate::cost::{NodeCost, cost};
@@ -39,6 +40,8 @@ pub(super) struct Costs {
     places: Arc<Semaphore>,
     /// Configs that could not be read.
     retries: Retries,
+    /// Causes that were logged of them: a target that another program sets in turn comes back.
+    causes: Causes,
 }
 
 /// Wait of a pool's costs.
@@ -72,6 +75,7 @@ impl Default for Costs {
             reads: JoinSet::new(),
             places: Arc::new(Semaphore::new(AT_ONCE)),
             retries: Retries::default(),
+            causes: Causes::default(),
         }
     }
 }
@@ -157,14 +161,17 @@ impl Costs {
         self.asked.remove(&pool);
         for name in &read {
             self.retries.succeeded(name);
+            if self.causes.is_over(name) {
+                info!("MachineConfig {name} is read again");
+            }
         }
         // Those of another policy are reckoned anew.
         if self.policy.as_ref() == Some(&policy) {
             self.ways.extend(ways);
         }
         for (name, cause) in failed {
-            let (_, is_news) = self.retries.failed(&name, "", &cause, uptime());
-            if is_news {
+            self.retries.failed(&name, "", &cause, uptime());
+            if self.causes.is_news(&name, &cause) {
                 warn!(
                     "MachineConfig {name} of pool {pool} can't be read: {cause}; the plan of the pool counts its nodes as \
                      unknown until it can"

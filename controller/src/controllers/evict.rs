@@ -76,9 +76,7 @@ fn outcome<T>(
         Err(RequestError::Refused(status) | RequestError::NoConflict(status)) => {
             Outcome::of_refusal(self::answer(&status), retry)
         }
-        Err(error @ (RequestError::TimedOut | RequestError::Failed(_))) => {
-            Outcome::of_failure(&error.to_string())
-        }
+        Err(error) => Outcome::of_failure(&error.to_string()),
     };
     let word = match &outcome {
         Outcome::Evicted => done,

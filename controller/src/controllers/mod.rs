@@ -33,6 +33,7 @@ mod begun;
 mod build;
 mod cache;
 mod cached;
+mod causes;
 mod client;
 mod config;
 mod config_node;

@@ -10,7 +10,7 @@ use super::client::RequestError;
 use super::conflict::{Conflict, Expected, judge};
 use super::node::NodeObject;
 use super::write::{Write, write};
-use crate::rollout::Node;
+use crate::rollout::{Answer, Node};
 
 /// Writes to a Node as it was observed: onto that version of that very Node, or not at all. True if it is written. Either way the
 /// cache has the Node as it is now.
@@ -53,6 +53,18 @@ pub(super) async fn write_body(
     };
     cache.change(|snapshot| now.put(snapshot));
     Ok(written)
+}
+
+/// Returns what an error says of a write.
+pub(super) fn answer(error: &RequestError) -> Answer {
+    match error {
+        RequestError::Unsent(_) => Answer::Unsent,
+        RequestError::Unreadable(_) => Answer::Unreadable,
+        RequestError::Refused(_)
+        | RequestError::NoConflict(_)
+        | RequestError::TimedOut
+        | RequestError::Failed(_) => Answer::from_code(error.code()),
+    }
 }
 
 /// Returns the version that a body is written onto.

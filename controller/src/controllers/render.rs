@@ -30,6 +30,7 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Snapshot};
 use super::cached::{Cached, Identified as _, store};
+use super::causes::Causes;
 use super::client::{RequestError, send};
 use super::conflict::{Conflict, Expected, judge, judged};
 use super::contested::{Contested, Field};
@@ -97,6 +98,8 @@ struct Controller {
     names: Names,
     /// Time at which a contested field may be written again.
     later: Option<Duration>,
+    /// Causes of failures of pools that were logged.
+    causes: Causes,
 }
 
 /// Result of a pool's rendering.
@@ -121,6 +124,7 @@ impl Controller {
             turns: Arc::default(),
             names: Names::default(),
             later: None,
+            causes: Causes::default(),
         }
     }
 
@@ -355,7 +359,12 @@ impl Controller {
             let error = judged(Write::RenderedConfig, error, &expected, configs.get(&name)).await;
             return Err(error.about(&format!("MachineConfig {name}")));
         }
-        warn!("MachineConfig {name} was edited and is restored. Edit the MachineConfigs it is rendered from");
+        // After that, the other program is named.
+        if !self.contested.is_contested(&field, "") {
+            warn!(
+                "MachineConfig {name} was edited and is restored. Edit the MachineConfigs it is rendered from"
+            );
+        }
         self.metrics.wrote("render", "restored");
         self.contested.wrote(&self.client, &field, "").await;
         Ok(())

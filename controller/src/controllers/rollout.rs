@@ -31,6 +31,7 @@ use tracing::info;
 
 use super::cache::{Cache, Journal, Kind, Snapshot, UnreadablePool};
 use super::cached::{Cached as _, Identified};
+use super::causes::Causes;
 use super::client::{RequestError, uptime};
 use super::conflict::{Conflict, Expected, judge};
 use super::contested::Contested;
@@ -108,6 +109,7 @@ pub(super) async fn run(
         statuses_under_way: JoinSet::new(),
         is_late: false,
         unknown: BTreeSet::new(),
+        causes: Causes::default(),
     };
     let is_alone = || *alone.borrow() == Alone::Known;
     while !(is_alone() && can_tell(&controller.cache.lock())) {
@@ -155,6 +157,8 @@ struct Controller {
     is_late: bool,
     /// Nodes that may have been written to.
     unknown: BTreeSet<String>,
+    /// Causes of failures of nodes that were logged.
+    causes: Causes,
 }
 
 /// Writes statuses.

@@ -166,7 +166,11 @@ fn chosen<'a>(input: &RolloutInput<'_>, census: &Tally<'a>, capacity: usize, lim
     let free = all.waiting_unavailable.saturating_sub(held);
     let most = capacity.saturating_add(free).min(limit);
     let mut left = capacity;
-    let nodes = all.waiting.iter().map(|node| &**node).filter(|node| !is_held(node)).take(most);
+    let is_last = |node: &Node| census.obstacles.get(&*node.name).is_some_and(|obstacle| obstacle.is_last);
+    let first = all.waiting.iter().map(|node| &**node).filter(|node| !is_held(node) && !is_last(node));
+    let last = census.obstacles.keys().filter_map(|name| all.nodes.get(*name)).map(|node| &**node);
+    let last = last.filter(|node| is_last(node) && !is_held(node) && all.is_waiting(node));
+    let nodes = first.chain(last).take(most);
     let fits = |node: &&Node| {
         let costs = usize::from(!node.is_unavailable());
         let fits = costs <= left;

@@ -80,7 +80,8 @@ pub(super) fn progress(input: &RolloutInput<'_>, census: &Tally<'_>) -> String {
     let unwritten = census.unwritten();
     let lists = [&census.failing, &census.blocked, &census.down, &census.at_work];
     let left = &input.pool.left;
-    let count = unwritten.len() + left.count + lists.into_iter().map(BTreeSet::len).sum::<usize>();
+    let count =
+        unwritten.len() + left.count + left.claimed + lists.into_iter().map(BTreeSet::len).sum::<usize>();
     // More of a list are never named: it may have thousands.
     let failing = census.failing.iter().take(MAX_NAMED).map(|node| (&*node.name, "failing"));
     let blocked = census.blocked.iter().take(MAX_NAMED).map(|node| (&*node.name, obstacle(node)));
@@ -91,7 +92,8 @@ pub(super) fn progress(input: &RolloutInput<'_>, census: &Tally<'_>) -> String {
     let others = census.at_work.iter().filter(|node| node.drain_blocked.is_none());
     let at_work = others.take(MAX_NAMED).map(|node| (&*node.name, "at work"));
     let waited = failing.chain(blocked).chain(down).chain(unwritten).chain(draining).chain(at_work);
-    let waited = waited.chain(left.first.iter().map(|(name, what)| (&**name, &**what)));
+    let elsewhere = left.first.iter().chain(&left.first_claimed);
+    let waited = waited.chain(elsewhere.map(|(name, what)| (&**name, &**what)));
     let mut waited: Vec<_> = waited.collect();
     waited.sort_by_key(|(name, what)| (what.starts_with("at work"), *name));
     let names = waited.iter().take(MAX_NAMED).map(|(name, what)| format!("{name} ({what})"));

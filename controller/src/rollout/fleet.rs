@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::capacity::obstacle;
 use super::course::MAX_NAMED;
 use super::pools::{Conflict, Membership, SelectorError, Selectors};
 use super::{Census, LeftNodes, Node, NodePatch};
@@ -268,16 +269,20 @@ impl Fleet {
         self.pools.get(pool).map_or(0, |pool| pool.held.len())
     }
 
-    /// Returns those of them that left the pool while they were at work for it. The ones that it claims itself are named as a mistake.
+    /// Returns those of them that left the pool while they were at work for it, and the ones that it claims itself.
     pub fn left(&self, pool: &str) -> LeftNodes {
         let held = self.pools.get(pool).into_iter().flat_map(|pool| &pool.held);
-        let homes = held.filter_map(|name| self.nodes.get(name)).filter(|home| !home.is_claimed_by(pool));
         let mut left = LeftNodes::default();
-        for home in homes {
-            if left.first.len() < MAX_NAMED {
-                left.first.push((home.node.name.clone(), home.now()));
+        for home in held.filter_map(|name| self.nodes.get(name)) {
+            let (count, first) = if home.is_claimed_by(pool) {
+                (&mut left.claimed, &mut left.first_claimed)
+            } else {
+                (&mut left.count, &mut left.first)
+            };
+            if first.len() < MAX_NAMED {
+                first.push((home.node.name.clone(), home.now()));
             }
-            left.count = left.count.saturating_add(1);
+            *count = count.saturating_add(1);
         }
         left
     }
@@ -305,7 +310,11 @@ impl Home {
 
     /// Returns its state and its pool, for people.
     fn now(&self) -> String {
-        let state = if self.node.is_degraded() { "failing" } else { "at work" };
+        let state = match (self.node.is_degraded(), self.node.is_at_work() || self.node.is_in_flight()) {
+            (true, _) => "failing",
+            (false, true) => "at work",
+            (false, false) => obstacle(&self.node),
+        };
         match (&self.pool, &self.conflict) {
             (Some(pool), _) => format!("{state}, in pool {pool}"),
             (None, Some(pools)) => format!("{state}, in pools {}", pools.join(" and ")),

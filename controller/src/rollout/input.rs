@@ -112,6 +112,10 @@ pub struct LeftNodes {
     pub count: usize,
     /// The first ones, each with what it does and where it is now.
     pub first: Vec<(String, String)>,
+    /// Those out of service that it claims with another custom pool, which no pool updates.
+    pub claimed: usize,
+    /// The first ones of them.
+    pub first_claimed: Vec<(String, String)>,
 }
 
 /// A `RolloutPolicy`.

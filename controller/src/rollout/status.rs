@@ -195,11 +195,12 @@ fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>, undrained: &[U
         (1, _) => "; 1 of these nodes takes a place of maxUnavailable".to_owned(),
         (taken, _) => format!("; {taken} of these nodes take places of maxUnavailable"),
     });
-    let is_awaited = |one: &Undrained| one.answer == Answer::Missing;
+    let is_awaited = |one: &Undrained| !matches!(one.answer, Answer::Refused | Answer::Failed);
     if nodes.is_empty() && undrained.iter().all(is_awaited) {
         return conditions.set(NOT_WRITTEN, true, first.as_str(), message);
     }
-    let minutes = if nodes.iter().any(|(_, why, _)| *why == Unwritten::Alternates) { 30 } else { 5 };
+    let is_rare = |why: &Unwritten| matches!(why, Unwritten::Alternates | Unwritten::Unanswered);
+    let minutes = if nodes.iter().any(|(_, why, _)| is_rare(why)) { 30 } else { 5 };
     message
         .push_str(&format!("; the controller retries when a node changes, after {minutes} minutes at most"));
     conditions.set(NOT_WRITTEN, true, first.as_str(), message);
@@ -209,7 +210,7 @@ fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>, undrained: &[U
 fn undrained_reason(undrained: &[Undrained]) -> Option<Unwritten> {
     let why = |one: &Undrained| match one.answer {
         Answer::Refused | Answer::Failed => Unwritten::Refused,
-        Answer::Missing => Unwritten::Unanswered,
+        Answer::Unreadable | Answer::Missing | Answer::Unsent => Unwritten::Unanswered,
     };
     let is_refused = undrained.iter().any(|one| why(one) == Unwritten::Refused);
     if is_refused { Some(Unwritten::Refused) } else { undrained.first().map(why) }
@@ -223,7 +224,7 @@ pub fn undrained_text(node: &str, answer: Answer, cause: &str) -> String {
                 "node {node} can't be cordoned or uncordoned, or its agent's request can't be answered: {cause}"
             )
         }
-        Answer::Missing => format!(
+        Answer::Unreadable | Answer::Missing | Answer::Unsent => format!(
             "node {node}: the API server did not answer its cordon, its uncordon or the answer to its agent's request: {cause}; the drain \
              sends it again within 30 s"
         ),

@@ -5,9 +5,12 @@
 //!
 //! - A node whose write was **refused** (4xx) was not changed. It takes no place, it is named with the server's words, and it is
 //!   tried again with growing pauses: at once when the node or the target changes.
-//! - A write that was **not answered** may have been made. Its node takes a place as if it were at work, until its version has
-//!   changed, or it was read afterwards and the API server no longer works on the request ([`IN_SERVER`]).
-//! - An answer of 5xx is one of a request that is over: reading the node is enough.
+//! - A write that was **not answered** may have been made, or may yet be: the API server goes on with a request whose client has gone. Its node
+//!   takes a place as if it were at work, until its version has changed, which the write names, or it is read after the time in which the API
+//!   server works on a request ([`IN_SERVER`]). No read before that tells. Each further try is a request of its own: after those of the
+//!   first seconds ([`QUICK`]) the node waits for longer than it takes the place, and others are given the target first.
+//! - An answer of 5xx, or one that can't be read, is one of a request that is over: reading the node is enough.
+//! - A write that was **not sent** (no connection) was not made, and is tried again soon.
 //! - A target that **another program** sets back is given again at once, and then with growing pauses.
 //! - A **former target**, as that of the other pool when a label goes back and forth, is given twice at once, and then with growing pauses.
 
@@ -25,6 +28,12 @@ const IN_SERVER: Duration = Duration::from_secs(60);
 /// A target is given so often in a row before the other program that sets it back is named, and waited for.
 const MAX_REPEATED: u32 = 3;
 
+/// A write without an answer is tried again at once for so long: a connection that breaks is made anew.
+const QUICK: Duration = Duration::from_secs(10);
+
+/// A node whose writes are not answered waits for its turn after all others for so long at most.
+const LAST: Duration = Duration::from_secs(1800);
+
 /// Failures without a refusal before one is named: a connection that breaks once is nobody's concern.
 const MAX_UNNAMED: u32 = 2;
 
@@ -35,8 +44,12 @@ pub enum Answer {
     Refused,
     /// 5xx: the request is over, and may have changed the node.
     Failed,
+    /// It can't be read: the request is over, and may have changed the node.
+    Unreadable,
     /// None: the request may still be under way.
     Missing,
+    /// None, since there is no connection: nothing was changed.
+    Unsent,
 }
 
 impl Answer {
@@ -49,11 +62,24 @@ impl Answer {
         }
     }
 
-    /// Returns the pause after so many tries. Of one that may be over it is longer than [`IN_SERVER`], so that others have their turn.
-    fn pause(self, tries: u32) -> Duration {
+    /// Returns the pause after so many tries, the first of which failed so long ago.
+    fn pause(self, tries: u32, since: Duration) -> Duration {
+        let pause = pause(tries);
         match self {
-            Self::Refused => pause(tries),
-            Self::Failed | Self::Missing => pause(tries).min(IN_SERVER.saturating_mul(2)),
+            Self::Refused => pause,
+            Self::Missing if since.saturating_add(pause) > QUICK => pause.max(IN_SERVER.saturating_mul(2)),
+            Self::Failed | Self::Unreadable | Self::Missing | Self::Unsent => {
+                pause.min(IN_SERVER.saturating_mul(2))
+            }
+        }
+    }
+
+    /// Returns when a read tells that the write was not made; `None` if it is known not to be.
+    fn settled(self, now: Duration) -> Option<Duration> {
+        match self {
+            Self::Refused | Self::Unsent => None,
+            Self::Failed | Self::Unreadable => Some(now),
+            Self::Missing => Some(now.saturating_add(IN_SERVER)),
         }
     }
 }
@@ -80,9 +106,18 @@ struct Failed {
     answer: Answer,
     cause: String,
     tries: u32,
-    at: Duration,
+    /// Failures in a row without a refusal, whatever was to be written.
+    unanswered: u32,
+    /// When the first of the tries failed.
+    first: Duration,
+    /// When the last write failed that gives a target: a taint is tried more often.
+    given_at: Option<Duration>,
     next: Duration,
-    is_read: bool,
+    /// The version may still be written to: a read from this time on tells that it was not.
+    unsettled: Option<Duration>,
+    /// When it is read, and how often that failed.
+    next_read: Duration,
+    lost_reads: u32,
 }
 
 /// The target that a node was given last.
@@ -105,6 +140,8 @@ pub(super) struct Obstacle<'a> {
     pub(super) next: Duration,
     /// It may have the target.
     pub(super) takes_place: bool,
+    /// Others are given the target first.
+    pub(super) is_last: bool,
     /// Reason and message for the pool's condition.
     pub(super) named: Option<(Unwritten, &'a str)>,
 }
@@ -188,46 +225,62 @@ impl NodeWrites {
         cause: &str,
     ) {
         let facts = facts(node);
-        let before = self.failed.get(&node.name).filter(|failed| failed.is_of(&facts, target));
+        let known = self.failed.get(&node.name).filter(|failed| failed.node.uid == node.uid);
+        let unanswered = known.map_or(0, |known| known.unanswered).saturating_add(1);
+        let before = known.filter(|failed| failed.is_of(&facts, target));
         let tries = before.map_or(0, |failed| failed.tries).saturating_add(1);
-        let known = before.map(|failed| failed.cause.clone()).filter(|known| is_same(known, cause));
+        let first = before.map_or(self.now, |failed| failed.first);
+        // An earlier write onto the same version may still come.
+        let open =
+            known.filter(|failed| failed.version == patch.resource_version && failed.unsettled.is_some());
+        let unsettled = open.and_then(|failed| failed.unsettled).max(answer.settled(self.now));
+        let words = known.map(|failed| failed.cause.clone()).filter(|known| is_same(known, cause));
         let failed = Failed {
-            node: facts,
             version: patch.resource_version.clone(),
             target: target.cloned(),
-            gives_target: patch.pair.is_some(),
+            gives_target: patch.pair.is_some() || open.is_some_and(|failed| failed.gives_target),
             answer,
             // The same cause keeps its words: they are in the pool's status.
-            cause: known.unwrap_or_else(|| cause.to_owned()),
+            cause: words.unwrap_or_else(|| cause.to_owned()),
             tries,
-            at: self.now,
-            next: self.now.saturating_add(answer.pause(tries)),
-            is_read: false,
+            unanswered: if answer == Answer::Refused { 0 } else { unanswered },
+            first,
+            given_at: if patch.pair.is_some() {
+                Some(self.now)
+            } else {
+                known.and_then(|known| known.given_at)
+            },
+            next: self.now.saturating_add(answer.pause(tries, self.now.saturating_sub(first))),
+            unsettled,
+            next_read: self.now.saturating_add(pause(1)),
+            lost_reads: 0,
+            node: facts,
         };
         self.failed.insert(node.name.clone(), failed);
     }
 
-    /// Records that a node was read after its write failed.
+    /// Records that a node was read after its write failed, by a request that began at the own clock's time or later.
     pub fn read(&mut self, node: &str) {
-        if let Some(failed) = self.failed.get_mut(node) {
-            failed.is_read = true;
+        let Some(failed) = self.failed.get_mut(node) else { return };
+        failed.lost_reads = 0;
+        match failed.unsettled {
+            Some(settled) if settled > self.now => failed.next_read = settled,
+            Some(_) | None => failed.unsettled = None,
         }
     }
 
     /// Records that a node could not be read after its write failed.
     pub fn not_read(&mut self, node: &str) {
-        if let Some(failed) = self.failed.get_mut(node) {
-            failed.tries = failed.tries.saturating_add(1);
-            failed.next = self.now.saturating_add(failed.answer.pause(failed.tries));
-        }
+        let Some(failed) = self.failed.get_mut(node) else { return };
+        failed.lost_reads = failed.lost_reads.saturating_add(1);
+        failed.next_read = self.now.saturating_add(pause(failed.lost_reads).min(IN_SERVER));
+        failed.next = failed.next.max(failed.next_read);
     }
 
     /// Returns the nodes that are to be read now: the outcome of their last write is not known.
     pub fn unread(&self) -> Vec<String> {
-        let is_due = |failed: &Failed| failed.next <= self.now;
-        let is_unread =
-            |failed: &Failed| failed.answer != Answer::Refused && !failed.is_read && is_due(failed);
-        self.failed.iter().filter(|(_, failed)| is_unread(failed)).map(|(name, _)| name.clone()).collect()
+        let is_due = |failed: &Failed| failed.unsettled.is_some() && failed.next_read <= self.now;
+        self.failed.iter().filter(|(_, failed)| is_due(failed)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Forgets a node that is gone.
@@ -260,8 +313,7 @@ impl NodeWrites {
     /// Returns the time until a node is tried again, or no longer takes a place.
     pub(super) fn next_change(&self) -> Option<Duration> {
         let of_failed = |failed: &Failed| {
-            let settled = (failed.answer == Answer::Missing).then(|| failed.at.saturating_add(IN_SERVER));
-            [Some(failed.next), settled]
+            [Some(failed.next), failed.unsettled.map(|_| failed.next_read), failed.last_until()]
         };
         let failed = self.failed.values().flat_map(of_failed).flatten();
         let given = self.repeated.iter().filter_map(|name| self.given.get(name));
@@ -275,39 +327,45 @@ impl NodeWrites {
         if self.failed.is_empty() && self.given.is_empty() && self.sent.is_empty() {
             return None;
         }
-        self.under_way(node)
+        self.under_way(node, target)
             .or_else(|| self.failure(node, target))
             .or_else(|| self.set_back(node, target))
             .or_else(|| self.alternates(node, target))
+            .or_else(|| self.unanswered(node))
     }
 
-    fn under_way(&self, node: &Node) -> Option<Obstacle<'_>> {
+    fn under_way(&self, node: &Node, target: Option<&Pair>) -> Option<Obstacle<'_>> {
         let (version, gives_target) = self.sent.get(&node.name)?;
         let takes_place = *gives_target && *version == node.resource_version;
+        // One that failed before has its name until it is answered.
+        let failed = self.failed.get(&node.name).filter(|failed| failed.is_of(&facts(node), target));
+        let named = failed.and_then(Failed::named).or_else(|| self.unanswered(node)?.named);
         // Its answer brings the next decision.
-        Some(Obstacle { next: self.now.saturating_add(IN_SERVER), takes_place, named: None })
+        Some(Obstacle { next: self.now.saturating_add(IN_SERVER), takes_place, is_last: false, named })
     }
 
     fn failure(&self, node: &Node, target: Option<&Pair>) -> Option<Obstacle<'_>> {
         let failed = self.failed.get(&node.name)?;
-        let is_unsettled = failed.version == node.resource_version && self.may_come(failed);
+        let is_unsettled = failed.version == node.resource_version && failed.unsettled.is_some();
         let takes_place = failed.gives_target && is_unsettled;
         if !failed.is_of(&facts(node), target) && !takes_place {
             return None;
         }
-        let why = if failed.answer == Answer::Missing { Unwritten::Unanswered } else { Unwritten::Refused };
-        let is_named = failed.answer == Answer::Refused || failed.tries >= MAX_UNNAMED;
-        let named = is_named.then_some((why, &*failed.cause));
-        Some(Obstacle { next: failed.next, takes_place, named })
+        let is_last = self.is_last(failed);
+        Some(Obstacle { next: failed.next, takes_place, is_last, named: failed.named() })
     }
 
-    /// Returns true if a write may have been made, or may yet be, as long as the node has its old version.
-    fn may_come(&self, failed: &Failed) -> bool {
-        match failed.answer {
-            Answer::Refused => false,
-            Answer::Failed => !failed.is_read,
-            Answer::Missing => !failed.is_read || self.now < failed.at.saturating_add(IN_SERVER),
-        }
+    /// A node whose last writes were not answered, and that is tried at once: it or its target has changed.
+    fn unanswered(&self, node: &Node) -> Option<Obstacle<'_>> {
+        let failed = self.failed.get(&node.name)?;
+        let is_it = failed.node.uid == node.uid && failed.answer != Answer::Refused;
+        let named = failed.named().filter(|_| is_it)?;
+        let is_last = self.is_last(failed);
+        Some(Obstacle { next: self.now, takes_place: false, is_last, named: Some(named) })
+    }
+
+    fn is_last(&self, failed: &Failed) -> bool {
+        failed.last_until().is_some_and(|until| self.now < until)
     }
 
     fn set_back(&self, node: &Node, target: Option<&Pair>) -> Option<Obstacle<'_>> {
@@ -315,7 +373,7 @@ impl NodeWrites {
         let is_back = given.uid == node.uid && Some(&given.pair) == target && node.desired != given.pair;
         let next = given.next()?;
         let named = Some((Unwritten::SetBack, "another program sets its target back; stop it"));
-        is_back.then_some(Obstacle { next, takes_place: false, named })
+        is_back.then_some(Obstacle { next, takes_place: false, is_last: false, named })
     }
 
     fn alternates(&self, node: &Node, target: Option<&Pair>) -> Option<Obstacle<'_>> {
@@ -323,13 +381,34 @@ impl NodeWrites {
         let target = target.filter(|target| node.desired != **target && given.pair != **target)?;
         let next = given.next_turn().filter(|next| *next > self.now && given.former.contains(target))?;
         let cause = "it was given several targets in turn; find the program that changes its labels or the pool's MachineConfigs, and stop it";
-        Some(Obstacle { next, takes_place: false, named: Some((Unwritten::Alternates, cause)) })
+        Some(Obstacle {
+            next,
+            takes_place: false,
+            is_last: false,
+            named: Some((Unwritten::Alternates, cause)),
+        })
     }
 }
 
 impl Failed {
     fn is_of(&self, facts: &Node, target: Option<&Pair>) -> bool {
         self.node == *facts && self.target.as_ref() == target
+    }
+
+    /// Returns reason and message for the pool's condition.
+    fn named(&self) -> Option<(Unwritten, &str)> {
+        let why = match self.answer {
+            Answer::Refused | Answer::Failed => Unwritten::Refused,
+            Answer::Unreadable | Answer::Missing | Answer::Unsent => Unwritten::Unanswered,
+        };
+        let is_named = self.answer == Answer::Refused || self.unanswered >= MAX_UNNAMED;
+        is_named.then_some((why, &*self.cause))
+    }
+
+    /// Returns until when others go first: a try takes a place for long.
+    fn last_until(&self) -> Option<Duration> {
+        let is_slow = self.answer == Answer::Missing && self.unanswered >= MAX_UNNAMED;
+        Some(self.given_at.filter(|_| is_slow)?.saturating_add(LAST))
     }
 }
 

@@ -25,7 +25,7 @@ pub use text::{text, text_on};
 
 use crate::api::rollout_policy::HaltStatus;
 use crate::drain;
-use crate::rollout::{Membership, Node, Pool, PrefetchProgress};
+use crate::rollout::{Membership, Node, Pool, PrefetchProgress, first_config};
 use clean::clean;
 
 /// Makes the screen.
@@ -33,6 +33,10 @@ pub fn view(input: &ViewInput<'_>) -> View {
     let mut members: BTreeMap<&str, Vec<&ObservedNode<'_>>> = BTreeMap::new();
     let mut homeless: Vec<(String, &ObservedNode<'_>)> = Vec::new();
     for node in &input.nodes {
+        if is_unlabeled(input, node.node) {
+            homeless.push((String::new(), node));
+            continue;
+        }
         match input.selectors.membership(node.node) {
             Membership::Pool(pool) => members.entry(pool).or_default().push(node),
             Membership::None => homeless.push((String::new(), node)),
@@ -80,6 +84,18 @@ pub fn view(input: &ViewInput<'_>) -> View {
         more_nodes,
         nodes_without_pool,
     }
+}
+
+/// Returns true if a node waits for the labels of its custom pool, as that one says: it is of no pool yet.
+fn is_unlabeled(input: &ViewInput<'_>, node: &Node) -> bool {
+    let named = first_config(node).and_then(|first| first.strip_prefix("rendered-")?.rsplit_once('-'));
+    let Some((name, Some(Ok(pool)))) = named.map(|(name, _)| (name, input.pools.get(name))) else {
+        return false;
+    };
+    let mut conditions = pool.status.conditions.iter().flatten();
+    let found = conditions.find(|one| one.type_ == "RolloutNodesNotWritten" && one.status == "True");
+    let words = format!("labeling for pool {name}");
+    found.and_then(|found| found.message.as_deref()).is_some_and(|message| message.contains(&words))
 }
 
 fn unreadable(name: &str, cause: &str) -> PoolView {
@@ -168,8 +184,14 @@ fn state(pool: &Pool) -> (String, String) {
 /// Returns problems that a person has to solve besides.
 fn problems(pool: &Pool) -> Vec<String> {
     let conditions = pool.status.conditions.as_deref().unwrap_or_default();
-    let kinds =
-        ["RenderDegraded", "ImageBuildDegraded", "RolloutInvalid", "UnknownFields", "FieldsNotApplied"];
+    let kinds = [
+        "RenderDegraded",
+        "ImageBuildDegraded",
+        "RolloutInvalid",
+        "RolloutNodesNotWritten",
+        "UnknownFields",
+        "FieldsNotApplied",
+    ];
     let bad = kinds.iter().filter_map(|kind| {
         let mut all = conditions.iter();
         let found = all.find(|condition| condition.type_ == *kind && condition.status == "True")?;

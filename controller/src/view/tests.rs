@@ -409,3 +409,39 @@ fn unknown_fields_are_named() {
     assert_eq!(view.pools[0].problems, [format!("UnknownFields: {unknown}")]);
     assert!(text(&view).contains(unknown));
 }
+
+/// The API server's words about nodes that are not written to.
+#[test]
+fn unwritten_nodes_are_named() {
+    let words = "node w0 can't be written: a webhook says no (403); they take no place of maxUnavailable";
+    let unwritten = json!([{ "type": "RolloutNodesNotWritten", "status": "True", "reason": "NodeWriteRefused", "message": words }]);
+    let mut cluster = Cluster::default();
+    cluster.state(
+        "worker",
+        "Updating",
+        "0 of 1 nodes have rendered-worker-b; waiting for nodes w0 (not written)",
+        &unwritten,
+    );
+    cluster.state("infra", "Complete", "all 1 nodes have rendered-infra-b", &unwritten);
+    let text = text(&cluster.view(9));
+    assert_eq!(text.matches(&format!("  RolloutNodesNotWritten: {words}")).count(), 2, "{text}");
+}
+
+/// A node that was provisioned for a custom pool and refuses its labels is of no pool, as the pools say themselves.
+#[test]
+fn node_without_labels_of_its_pool_is_of_no_pool() {
+    let words = "node i2 can't be written: labeling for pool infra is refused: no (403); they take no place of maxUnavailable";
+    let unwritten = json!([{ "type": "RolloutNodesNotWritten", "status": "True", "message": words }]);
+    for (conditions, nodes) in [(unwritten, 1), (json!([]), 2)] {
+        let mut cluster = Cluster::default();
+        cluster.state("infra", "NoNodes", "pool infra selects no node", &conditions);
+        cluster.state("worker", "Complete", "all 1 nodes have rendered-worker-b", &json!([]));
+        cluster.node("w0", "worker", ["b", "b"], json!({})).node("i2", "worker", ["b", "b"], json!({}));
+        let config = Some("rendered-infra-a".to_owned());
+        let new = &mut cluster.nodes.last_mut().unwrap().0;
+        (new.first_pivot, new.current.config, new.desired.config) = (config.clone(), config.clone(), config);
+        let view = cluster.view(9);
+        assert_eq!((view.pools[1].nodes, view.pools[1].waiting), (nodes, nodes - 1));
+        assert_eq!(view.nodes_without_pool, 2 - nodes);
+    }
+}

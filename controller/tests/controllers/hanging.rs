@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node};
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::cluster::{MachineConfigBuilder, key, node_until, object_api, object_until, within};
+use crate::cluster::{MachineConfigBuilder, key, node_api, node_until, object_api, object_until, within};
 use crate::connections::behind_proxy;
 use crate::process::{Cluster, Controller, NAMESPACE, condition};
 use crate::proxy::{Failing, Proxy, Seam};
@@ -302,4 +303,42 @@ async fn watch_of_leases_that_ends_at_once_is_steadily_down() {
     assert!(seen.iter().all(|up| *up == Some(false)), "{seen:?}");
     proxy.mend();
     page_until(listener, "/metrics", "it is up", |_, body| watch_up(body, resource) == Some(true)).await;
+}
+
+/// The log has each cause of a node once, and its end. A page of a proxy is an answer: the next node has the place at once.
+#[tokio::test]
+async fn failing_target_of_node_is_logged_once() {
+    let (cluster, proxy, controller, _) = with_nodes(3).await;
+    let mut last = cluster.until_target("worker", "").await;
+    let ways = [
+        (Failing::Refuses(403, "a webhook says no"), "node n1: a webhook says no (403)"),
+        (Failing::AnswersSomethingElse, "node n1: its answer can't be read, line 1"),
+    ];
+    for (failing, words) in ways {
+        proxy.fail(patch("/nodes/n1?").with_body("desiredConfig"), failing);
+        let start = Instant::now();
+        cluster.config("worker", contents("worker", words)).await;
+        last = cluster.until_target("worker", &last).await;
+        let is_given = |node: &Node| node.annotations().get(&key("desiredConfig")) == Some(&last);
+        let finishes = async |name: &str| {
+            node_until(&cluster.client, name, "its target", is_given).await;
+            let done = json!({ "metadata": { "annotations": { key("currentConfig"): last } } });
+            node_api(&cluster.client)
+                .patch(name, &PatchParams::default(), &Patch::Merge(done))
+                .await
+                .unwrap();
+        };
+        finishes("n2").await;
+        assert!(start.elapsed() < SOON, "{failing:?}: {:?}", start.elapsed());
+        finishes("n3").await;
+        proxy.failed(3).await;
+        let logged = |words: &str| controller.lines().iter().filter(|line| line.contains(words)).count();
+        assert_eq!(logged(words), 1, "{:#?}", controller.lines());
+        let before = logged("node n1: it is written again");
+        proxy.mend();
+        finishes("n1").await;
+        let is_done = |pool: &Value| pool["status"]["updatedMachineCount"] == 3;
+        cluster.until_pool("worker", "all have it", is_done).await;
+        assert_eq!(logged("node n1: it is written again"), before + 1, "{:#?}", controller.lines());
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{Controller, Outcome, RENDER_DEGRADED};
 use crate::api::MachineConfigPool;
@@ -34,6 +34,10 @@ impl Controller {
         let error = match Box::pin(self.bring(outcome)).await {
             Ok(()) => {
                 self.tries.succeeded(&name);
+                // One that is told in the meantime is not over.
+                if self.later.is_none() && self.causes.is_over(&name) {
+                    info!("pool {name}: it is rendered again");
+                }
                 return self.later.take();
             }
             Err(error) => error,
@@ -51,7 +55,7 @@ impl Controller {
         self.metrics.wrote("render", "failed");
         let failed = self.tries.failed(&name, &input, &error);
         // Do not log each try.
-        if failed.is_logged && !failed.is_told {
+        if failed.is_logged && !failed.is_told && self.causes.is_news(&name, &error.to_string()) {
             warn!("pool {name}: {error}");
         }
         if failed.is_told {

@@ -19,7 +19,7 @@ use crate::controllers::client::{RequestError, limited, send, uptime};
 use crate::controllers::contested::Field;
 use crate::controllers::events::{About, POOL, Severity, emit};
 use crate::controllers::node::NodeObject;
-use crate::controllers::node_write::write_body;
+use crate::controllers::node_write::{answer, write_body};
 use crate::controllers::write::Write;
 use crate::rollout::{Answer, Node, NodePatch, Pair};
 
@@ -185,6 +185,9 @@ impl Controller {
                 self.metrics.wrote("node", "written");
                 self.writes.observe(uptime());
                 self.writes.written(&patch);
+                if self.causes.is_over(&patch.node) {
+                    info!("node {}: it is written again", patch.node);
+                }
                 self.emit_event(&pool, &patch).await;
                 for name in patch.changed_beside() {
                     self.contested.changed(&field(&patch, name));
@@ -208,8 +211,10 @@ impl Controller {
 
     /// Records a write that was not made, or may not have been; returns true if it may.
     fn node_failed(&mut self, patch: &NodePatch, target: Option<&Pair>, error: &RequestError) -> bool {
-        let answer = Answer::from_code(error.code());
-        warn!("node {}: {error}", patch.node);
+        let answer = answer(error);
+        if self.causes.is_news(&patch.node, &error.to_string()) {
+            warn!("node {}: {error}", patch.node);
+        }
         let snapshot = self.cache.lock();
         let Some(node) = snapshot.nodes.get(&patch.node) else { return false };
         self.writes.observe(uptime());
@@ -234,22 +239,37 @@ impl Controller {
                 (name, found)
             }
         };
+        let is_any = !names.is_empty();
         let mut reads = stream::iter(names).map(one).buffer_unordered(MAX_WRITES);
         while let Some((name, found)) = reads.next().await {
             match found {
                 Ok(now) => {
                     self.writes.read(&name);
+                    if self.causes.is_over(&read_of(&name)) {
+                        info!("node {name} is read again");
+                    }
                     self.cache.change(|snapshot| now.put(snapshot));
                 }
                 // The watch removes it.
                 Err(error) if error.code() == 404 => self.writes.read(&name),
                 Err(error) => {
-                    warn!("node {name} can't be read after a write without an answer: {error}");
+                    if self.causes.is_news(&read_of(&name), &error.to_string()) {
+                        warn!("node {name} can't be read after a write without an answer: {error}");
+                    }
                     self.writes.not_read(&name);
                 }
             }
         }
+        if is_any {
+            // A place may be free.
+            self.fleet.concern_all();
+        }
     }
+}
+
+/// Names the read of a node in the log's memory of causes.
+fn read_of(node: &str) -> String {
+    format!("read of {node}")
 }
 
 /// Names a field of the very node that is written to.
@@ -338,6 +358,8 @@ impl Controller {
             Ok(true) => {
                 self.metrics.wrote("node", "written");
                 self.writes.written(patch);
+                // Its end is the line below.
+                self.causes.is_over(name);
                 let labels = patch.labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
                 let labels = labels.collect::<Vec<_>>().join(", ");
                 info!("Labeled node {name}, which was provisioned for pool {pool}: {labels}");
@@ -345,9 +367,11 @@ impl Controller {
             Ok(false) => self.metrics.wrote("node", "conflict"),
             Err(error) => {
                 self.metrics.wrote("node", "failed");
-                let answer = Answer::from_code(error.code());
+                let answer = answer(&error);
                 let error = error.about(&format!("labeling for pool {pool}"));
-                warn!("Failed to label node {name}: {error}; no pool updates it until it has its labels");
+                if self.causes.is_news(name, &error.to_string()) {
+                    warn!("Failed to label node {name}: {error}; no pool updates it until it has its labels");
+                }
                 self.writes.failed(node, None, patch, answer, &error.to_string());
             }
         }

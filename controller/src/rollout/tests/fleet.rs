@@ -427,3 +427,30 @@ fn pool_names_node_that_left_it_at_work() {
     }
     assert_eq!(named(&moved), format!("{text}(at work, in pools gpu and infra)"));
 }
+
+/// Each of the pools that claim a node out of service names it: it takes their places.
+#[test]
+fn pools_that_claim_node_name_it_as_waited_for() {
+    let named = |claimed: &Node, target: &str| {
+        let mut fleet = Fleet::new(None);
+        fleet.begin(&pools());
+        put(&mut fleet, claimed);
+        let mut own = node("b", "infra-1");
+        own.labels.insert(label("infra"), String::new());
+        put(&mut fleet, &own);
+        let decided = decided(&mut fleet, Pool { name: "infra".to_owned(), ..pool(target) });
+        let conditions = decided.status.conditions.unwrap();
+        let found = conditions.into_iter().find(|one| one.type_ == "RolloutProgressing").unwrap();
+        found.message.unwrap()
+    };
+    let mut claimed = moved();
+    claimed.labels.insert(label("gpu"), String::new());
+    let text = "0 of 1 nodes have infra-2; waiting for nodes a ";
+    assert_eq!(named(&claimed, "infra-2"), format!("{text}(at work, in pools gpu and infra)"));
+    assert_eq!(named(&claimed, "infra-1"), "all 1 nodes have infra-1");
+    claimed.left = None;
+    (claimed.current, claimed.state, claimed.ready) = (claimed.desired.clone(), AgentState::Done, false);
+    assert_eq!(named(&claimed, "infra-2"), format!("{text}(not Ready, in pools gpu and infra)"));
+    claimed.ready = true;
+    assert_eq!(named(&claimed, "infra-2"), "0 of 1 nodes have infra-2");
+}

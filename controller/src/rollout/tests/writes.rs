@@ -47,6 +47,65 @@ impl Shell {
     fn pass(&mut self, seconds: u64) {
         self.uptime += Duration::from_secs(seconds);
     }
+
+    /// As [`Shell::step`] of a write whose answer takes so long; the others are answered at once.
+    fn hang(&mut self, bad: &str, seconds: u64) -> (Vec<String>, Rollout) {
+        let rollout = self.decide();
+        rollout.patches.iter().filter(|patch| patch.node == bad).for_each(|patch| self.writes.sent(patch));
+        self.pass(seconds);
+        let meanwhile = self.decide();
+        self.writes.answered(bad);
+        self.writes.observe(self.uptime);
+        let sent = rollout.patches.iter().filter(|patch| patch.node == bad);
+        for patch in sent {
+            let node = self.nodes.iter().find(|node| node.name == bad).unwrap();
+            self.writes.failed(node, self.pool.target().as_ref(), patch, Answer::Missing, WORDS);
+        }
+        (given(&rollout).into_iter().map(str::to_owned).collect(), meanwhile)
+    }
+}
+
+/// The condition holds from the second failure until a write is answered: an alert needs it for 15 minutes.
+#[test]
+fn unanswered_write_is_named_during_its_next_tries() {
+    let mut shell = Shell::new(1);
+    shell.nodes.truncate(1);
+    let mut tries = 0;
+    let is_named = |rollout: &Rollout| {
+        let is_true = |type_| condition(rollout, type_).0 == "True";
+        let is_named =
+            condition(rollout, "RolloutProgressing").2.contains("waiting for nodes n00 (not written)");
+        assert_eq!(is_named, is_true("RolloutNodesNotWritten"));
+        is_named && is_true("Degraded")
+    };
+    for second in 0..3600 {
+        // Another target is no answer, nor is a kubelet that reports.
+        let (config, version) = (["b", "c"][usize::from(second % 500 > 250)], (second / 100).to_string());
+        shell.pool.configuration.name = Some(config.to_owned());
+        shell.nodes[0].resource_version = version;
+        if !given(&shell.decide()).is_empty() {
+            let (_, meanwhile) = shell.hang("n00", 10);
+            assert_eq!(is_named(&meanwhile), tries >= 2, "after {tries} tries");
+            tries += 1;
+        }
+        assert_eq!(is_named(&shell.decide()), tries >= 2, "after {tries} tries");
+        shell.pass(1);
+    }
+    assert!(tries > 10, "{tries}");
+    shell.writes.written(&NodePatch::new(&shell.nodes[0]));
+    assert_eq!(condition(&shell.decide(), "RolloutNodesNotWritten").0, "False");
+}
+
+/// Also of a refusal that comes slowly.
+#[test]
+fn refused_write_is_named_during_its_next_try() {
+    let mut shell = Shell::new(1);
+    shell.step("n00", Answer::Refused);
+    shell.pass(2);
+    let rollout = shell.decide();
+    let patch = rollout.patches.iter().find(|patch| patch.node == "n00").unwrap();
+    shell.writes.sent(patch);
+    assert_eq!(condition(&shell.decide(), "RolloutNodesNotWritten").1, "NodeWriteRefused");
 }
 
 #[test]
@@ -144,11 +203,15 @@ fn unanswered_write_holds_its_place() {
     changed.uptime = shell.uptime;
     changed.nodes[0].resource_version = "2".to_owned();
     assert_eq!(given(&changed.decide()), ["n01"]);
-    // Or it was read, and the time is over in which a server works on a request.
+    // Or it is read when the time is over in which a server works on a request.
     shell.writes.read("n00");
     shell.writes.observe(shell.uptime + Duration::from_secs(60));
-    let rollout = decide_after(&shell.writes, &Clock::default(), &shell.pool, &shell.nodes[1..], now());
-    assert_eq!(given(&rollout), ["n01"]);
+    let decide =
+        |shell: &Shell| decide_after(&shell.writes, &Clock::default(), &shell.pool, &shell.nodes, now());
+    assert_eq!(given(&decide(&shell)), ["n00"], "it came since that reading, perhaps: no other one");
+    assert_eq!(shell.writes.unread(), ["n00"]);
+    shell.writes.read("n00");
+    assert_eq!(given(&decide(&shell)), ["n01"]);
     // Without a reading it may be anything.
     let mut unread = Shell::new(1);
     unread.step("n00", Answer::Missing);
@@ -157,11 +220,99 @@ fn unanswered_write_holds_its_place() {
     assert_eq!(unread.writes.unread(), ["n00"]);
 }
 
+/// A node that is never answered takes its place for a minute after its first tries, and then goes last.
+#[test]
+fn unanswered_node_stops_its_pool_for_one_minute_in_all() {
+    for (lasts, most) in [(10, 85), (0, 70)] {
+        let mut shell = Shell::new(1);
+        shell.nodes = nodes(8, "a");
+        let (mut tried, mut others) = (Vec::new(), Vec::new());
+        while shell.uptime < Duration::from_secs(200) {
+            let now = shell.uptime.as_secs();
+            shell.writes.observe(shell.uptime);
+            shell.writes.unread().iter().for_each(|node| shell.writes.read(node));
+            if given(&shell.decide()).contains(&"n00") {
+                shell.hang("n00", lasts);
+                tried.push(shell.uptime.as_secs());
+                shell.writes.read("n00");
+            } else if let [node] = &*shell.step("n00", Answer::Missing) {
+                others.push(now);
+                super::world::finish(&mut shell.nodes, node);
+                shell.nodes.sort_by_key(|node| node.name.clone());
+            }
+            shell.pass(1);
+        }
+        assert!(others.len() == 7 && others[0] <= most && others[6] <= most + 14, "{tried:?} {others:?}");
+        // The last request may be carried out for a minute, and the node has a place meanwhile.
+        let before = tried.iter().filter(|at| **at < others[0]).max().unwrap();
+        assert!(others[0] >= before + 60, "{tried:?} {others:?}");
+        assert!(tried.iter().all(|at| *at < others[0] || *at > others[6]), "{tried:?} {others:?}");
+        assert!(tried.len() > 2 && tried.iter().any(|at| *at > others[6]), "{tried:?} {others:?}");
+    }
+}
+
+/// Without a connection nothing was sent: no place, and a try soon after.
+#[test]
+fn write_that_was_not_sent_takes_no_place() {
+    let mut shell = Shell::new(1);
+    shell.step("n00", Answer::Unsent);
+    assert_eq!(given(&shell.decide()), ["n01"]);
+    shell.nodes.truncate(1);
+    let mut tried = Vec::new();
+    for second in 1..=60 {
+        shell.pass(1);
+        tried.extend((!shell.step("n00", Answer::Unsent).is_empty()).then_some(second));
+    }
+    assert_eq!(tried, [2, 6, 14, 30]);
+    assert_eq!(condition(&shell.decide(), "RolloutNodesNotWritten").1, "NodeWriteUnanswered");
+}
+
+/// The next try is refused: the one before it may still be carried out.
+#[test]
+fn refusal_after_unanswered_write_frees_no_place() {
+    let mut shell = Shell::new(1);
+    shell.step("n00", Answer::Missing);
+    shell.pass(2);
+    assert_eq!(shell.step("n00", Answer::Refused), ["n00"]);
+    assert_eq!(given(&shell.decide()), [""; 0]);
+    shell.pass(58);
+    shell.writes.observe(shell.uptime);
+    shell.writes.read("n00");
+    assert_eq!(given(&shell.decide()), ["n00"]);
+    assert_eq!(shell.step("n00", Answer::Refused), ["n00"]);
+    assert_eq!(given(&shell.decide()), ["n01"]);
+}
+
+/// In a pool whose other nodes take long, too, it has its turn.
+#[test]
+fn unanswered_node_is_tried_after_half_an_hour_at_most() {
+    let mut shell = Shell::new(1);
+    shell.nodes = nodes(60, "a");
+    let mut tried = Vec::new();
+    while shell.uptime < Duration::from_secs(3000) {
+        shell.writes.observe(shell.uptime);
+        shell.writes.unread().iter().for_each(|node| shell.writes.read(node));
+        let given = shell.step("n00", Answer::Missing);
+        let (now, is_tried) = (shell.uptime.as_secs(), given.contains(&"n00".to_owned()));
+        tried.extend(is_tried.then_some(now));
+        given
+            .iter()
+            .filter(|node| *node != "n00")
+            .for_each(|node| super::world::finish(&mut shell.nodes, node));
+        shell.pass(if now < 10 { 2 } else { 60 });
+    }
+    assert!(matches!(*tried, [0, 2, 6, later] if (1806..2200).contains(&later)), "{tried:?}");
+}
+
 /// An answer of 5xx comes when the server has done with it: one reading tells.
 #[test]
 fn failed_write_is_settled_by_reading() {
+    [Answer::Failed, Answer::Unreadable].into_iter().for_each(settled_by_reading);
+}
+
+fn settled_by_reading(answer: Answer) {
     let mut shell = Shell::new(1);
-    shell.step("n00", Answer::Failed);
+    shell.step("n00", answer);
     assert_eq!(given(&shell.decide()), [""; 0]);
     shell.pass(2);
     shell.decide();
