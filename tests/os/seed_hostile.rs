@@ -141,7 +141,7 @@ fn of_other_kinds() -> Vec<Row> {
             fs::rename(&commit, r.at("kept")).unwrap();
             r.link(&commit, "../../kept");
         }),
-        ("a file that is a hard link", Refused("it is no "), |r| {
+        ("a file that is a hard link", Refused("it is not a"), |r| {
             let path = r.object("file");
             fs::remove_file(&path).unwrap();
             fs::hard_link(r.at("config"), path).unwrap();
