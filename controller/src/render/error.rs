@@ -11,8 +11,8 @@ pub(super) const LIMIT: usize = 1_572_864;
 pub enum RenderError {
     /// Its selector takes none of the MachineConfigs.
     #[error(
-        "pool {pool}: machineConfigSelector selects no MachineConfig; label one with \
-         machineconfiguration.openshift.io/role={pool}, or correct the selector"
+        "pool {pool}: machineConfigSelector selects no MachineConfig; label one as the selector requires (by \
+         default machineconfiguration.openshift.io/role={pool}), or correct the selector"
     )]
     NoConfigs {
         /// The pool.

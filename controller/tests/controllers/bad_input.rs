@@ -126,8 +126,8 @@ async fn pool_that_selects_nothing_is_reported() {
     pools.reported("RolloutProgressing", "NoNodes", message).await;
     // No MachineConfig.
     pools.patch_bad(json!({ "machineConfigSelector": { "matchLabels": { key("role"): "none" } } })).await;
-    let message = "pool bad: machineConfigSelector selects no MachineConfig; label one with \
-                   machineconfiguration.openshift.io/role=bad, or correct the selector";
+    let message = "pool bad: machineConfigSelector selects no MachineConfig; label one as the selector requires (by default \
+                   machineconfiguration.openshift.io/role=bad), or correct the selector";
     let pool = pools.reported("RenderDegraded", "", message).await;
     assert_eq!(target(&pool), pools.bad);
     pools.other_goes_on().await;

@@ -68,6 +68,7 @@ const SYNTAX: &[(&str, &str)] = &[
     ("missing escaped value", "a string has an invalid escape after a backslash; write the backslash twice"),
     ("unexpected leading zero", "a number begins with 0; write it without, or as 0o for octal"),
     // YAML
+    ("multiple YAML documents detected", "it holds several YAML documents; keep one"),
     (
         "mapping values are not allowed",
         "a `key: value` is where none can be; check the indentation, and put text with a colon in quotes",
@@ -142,6 +143,8 @@ pub fn plain(message: &str) -> String {
         Some(at) => message.split_at(at),
         None => (message, ""),
     };
+    // What follows it is for programmers.
+    let place = place.split_once("; ").map_or(place, |(place, _)| place);
     if let Some(text) = of_type(message) {
         return format!("{text}{place}");
     }
@@ -270,6 +273,10 @@ mod tests {
             ("unknown field `x`, expected one of `a`, `b`", "it has no field `x`; its fields are `a`, `b`"),
             ("unknown field `x`", "it has no field `x`"),
             ("duplicate field `a`", "the field `a` occurs twice"),
+            (
+                "multiple YAML documents detected at line 3, column 1; use from_str_multiple or from_str_multiple_with_options",
+                "it holds several YAML documents at line 3, column 1; keep one",
+            ),
             ("missing field `a`", "the field `a` is missing"),
             (
                 "EOF while parsing an object at line 1 column 23",
