@@ -23,9 +23,27 @@ pub struct State {
     pub left: Option<Stored>,
 }
 
+/// Most readings of a state that changes meanwhile.
+const READINGS: usize = 20;
+
 impl State {
-    /// Reads it. What a start would refuse is an error.
+    /// Reads it. What a start would refuse is an error. Nobody waits for the lock here, so an agent may begin or end an update between two
+    /// files: then all of them are read again.
     pub fn load(root: &Root) -> Result<Self, JournalError> {
+        let record = || stored::read_state(root, &state("record.json"), WHAT).ok();
+        let mut before = record();
+        let mut read = Self::read(root);
+        for _ in 1..READINGS {
+            let after = record();
+            if after == before {
+                break;
+            }
+            (before, read) = (after, Self::read(root));
+        }
+        read
+    }
+
+    fn read(root: &Root) -> Result<Self, JournalError> {
         check(root)?;
         let record = stored::load_record(root)?;
         kept::check(root, record.as_ref().map(|record| &record.id))?;

@@ -525,3 +525,31 @@ fn undone_deployment_is_noted_beside_earlier_note() {
     assert!(!journal.is_recovering().unwrap());
     assert_eq!(journal.origin_spec().unwrap().left, None);
 }
+
+/// `status` and `plan` take no lock: an agent beside them begins and ends updates between two of their reads.
+#[test]
+fn readers_see_one_state_beside_an_agent() {
+    let state = StateDir::new();
+    drop(state.begun());
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let over = std::sync::atomic::Ordering::SeqCst;
+    let (mut loaded, mut wrong) = (0, Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut journal = state.open();
+            for round in 0..100 {
+                if journal.record().is_none() {
+                    let from = journal.origin_spec().unwrap();
+                    begin(&mut journal, &format!("update-{round}"), &from, &config("b")).unwrap();
+                }
+                journal.archive_faulted(fault("VerificationFailed"), now()).unwrap();
+            }
+            is_over.store(true, over);
+        });
+        while !is_over.load(over) {
+            loaded += 1;
+            wrong.extend(super::origin::State::load(&state.root).err().map(|error| error.to_string()));
+        }
+    });
+    assert!(loaded > 10 && wrong.is_empty(), "{} of {loaded}: {:?}", wrong.len(), wrong.first());
+}

@@ -96,7 +96,7 @@ async fn own_drain_waits_for_pod_that_is_said_to_be_gone() {
     bench.fault(&Fault::status(404).method("POST").path(eviction).agent("machine-config-agent"));
     scene.want("b").await;
     pod_gone(&scene.client, "default", "leaves").await;
-    scene.status(|text| text.contains("stays") && text.contains("but it is there")).await;
+    scene.status(|text| text.contains("stays") && text.contains("but it exists")).await;
     assert_eq!(scene.on_disk(DRAINED).as_deref(), Some("a"), "nothing is written beside the pod");
     assert!(bench.clear_faults().iter().all(|met| *met >= 1));
     pod_gone(&scene.client, "default", "stays").await;
