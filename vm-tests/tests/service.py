@@ -38,7 +38,8 @@ def play(test):
     machine.write(SETTINGS, "repair = '/etc/lab'\n")
     machine.run("systemctl", "reload", UNIT)
     told = [line["MESSAGE"] for line in agent.logged("SETTINGS_INVALID")]
-    test.same("what is wrong with it", [f"{SETTINGS} is invalid: line 1" in line for line in told], [True])
+    # At once, and to who asks.
+    test.same("what is wrong with it", {f"{SETTINGS} is invalid: line 1" in line for line in told}, {True})
     # Until it is corrected the node is Degraded, and works.
     machine.write(SETTINGS, "repair = ['/etc/lab']\n[os]\nstall = '10m'\n")
     machine.run("systemctl", "reload", UNIT)
