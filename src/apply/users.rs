@@ -171,7 +171,10 @@ fn password_before(
     };
     // A user that is no longer listed is locked; an empty password would let everyone in (W-36).
     let before = original.password().unwrap_or_else(PasswordHash::locked);
-    let is_given = found.is_some() && (found.as_ref() == given || found == original.set.password());
+    let set = original.set.password();
+    // What the config of an image gave is known to its build alone.
+    let is_of_image = given.is_none() && set.is_none();
+    let is_given = found.is_some() && (is_of_image || found.as_ref() == given || found == set);
     let is_hidden = given.is_some() && found.as_ref().and_then(PasswordHash::behind_lock).as_ref() == given;
     match found {
         Some(found) if is_hidden || (found.is_locked() && !is_given) => Ok(Some(before.kept_locked())),
