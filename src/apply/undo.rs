@@ -281,10 +281,33 @@ fn put_back_paths(
         changes.iter().filter(|change| is_full(host, change, &changes)).cloned().collect();
     changes.retain(|change| !full.iter().any(|full| full.path() == change.path()));
     apply_each(intent, host, changes)?;
-    for path in full.iter().map(Change::path) {
-        directory_stays(intent, path);
-    }
+    apply_each(intent, host, cleared(intent, host, full)?)?;
     Ok(refused)
+}
+
+/// Moves the directories aside that hold what is not of the batch, once that is gone. Returns the changes in whose way nothing is then.
+fn cleared<'a>(
+    intent: &Intent<'_>,
+    host: &Host,
+    full: Vec<Change<'a>>,
+) -> Result<Vec<Change<'a>>, HostError> {
+    let mut cleared = Vec::new();
+    for change in full {
+        let path = change.path();
+        // The owner of another directory may do this again and again.
+        let aside = if is_of_root(host, &change) { host.root.move_aside_there(path) } else { Ok(None) };
+        match aside {
+            Ok(Some(aside)) => {
+                changed_meanwhile(intent, path, &aside);
+                cleared.push(change);
+            }
+            Ok(None) => directory_stays(intent, path),
+            // A mount stays.
+            Err(error) if error.is_lasting() || error.is_of_names() => directory_stays(intent, path),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(cleared)
 }
 
 /// Applies the changes: those in directories of root together; the others one by one, since the owner of one directory must not

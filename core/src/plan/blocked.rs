@@ -31,6 +31,7 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
     let of_accounts = of_accounts.chain(account_obstacles::dropped_groups(input, steps));
     let of_accounts = of_accounts.chain(homes::refused(input, steps));
     reasons.extend(of_accounts);
+    reasons.extend(input.facts.covering.iter().filter_map(|path| foreign::full(input, path)));
     reasons.extend(places::refused(input));
     reasons.extend(led_elsewhere(input, steps));
     reasons.extend(shared::of_keys(input, steps));
@@ -70,6 +71,7 @@ pub(super) fn ahead(input: &PlanInput<'_>, plan: &Plan, next: usize) -> Vec<Unre
         }
         let makes = matches!(step.op, Op::MakeDirectory { .. } | Op::WriteLink { .. });
         let reason = foreign::in_place(input, &step.op).or_else(|| foreign::behind(input, &step.op));
+        let reason = reason.or_else(|| foreign::full(input, &path).filter(|_| leaves));
         if let Some(reason) = reason.or_else(|| makes.then(|| in_the_way(input, &step.op)).flatten()) {
             return Some(reason);
         }
