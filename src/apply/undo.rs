@@ -9,7 +9,9 @@ use crate::host::durable::{self, Attempt, Change};
 use crate::host::os::OsChange;
 use crate::host::saved::PathSnapshot;
 use crate::host::systemd::DEV_NULL;
-use crate::host::{Host, HostError, OsProgress, accounts, etc_merge, next_root, parents, restore};
+use crate::host::{
+    Host, HostError, OsProgress, account_kept, accounts, etc_merge, next_root, parents, restore,
+};
 use crate::journal::Intent;
 use crate::journal::originals::Original;
 use crate::model::ids::{UNIT_DIR, is_below};
@@ -21,7 +23,9 @@ use crate::plan::{Step, Undo};
 
 use super::error::ApplyError;
 use super::foreign::{self, DisplacedDirectories};
-use super::run_steps::{ApplyContext, changed_meanwhile, directory_stays, left_as_it_is, run_step, together};
+use super::run_steps::{
+    ApplyContext, account_stays, changed_meanwhile, directory_stays, left_as_it_is, run_step, together,
+};
 use super::{services, users};
 
 /// Carries out one undo step; each may be repeated.
@@ -88,10 +92,19 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
     if let Some(hash) = &preimages.password
         && accounts::password(&host.root, CORE).map_err(failed())?.is_some()
     {
-        accounts::set_password(&host.root, CORE, hash, Attempt::Again, &host.fail_points).map_err(failed())?;
+        let users = &intent.to().users;
+        let (hash, stays) = account_kept::password_of_core(&host.root, users, hash).map_err(failed())?;
+        if stays {
+            account_stays(intent, CORE, "password");
+        }
+        accounts::set_password(&host.root, CORE, &hash, Attempt::Again, &host.fail_points)
+            .map_err(failed())?;
     }
     if let Some(accounts) = &preimages.accounts {
-        accounts.put_back(&host.root, &host.fail_points).map_err(failed())?;
+        let kept = accounts.put_back(&host.root, &intent.to().users, &host.fail_points).map_err(failed())?;
+        for (name, parts) in kept {
+            account_stays(intent, &name, &parts.into_iter().collect::<Vec<_>>().join(", "));
+        }
     }
     users::name_missing_keys(intent, host, steps, &preimages.paths).map_err(failed())?;
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
