@@ -25,6 +25,9 @@ pub(in crate::host) const FIND_HOST: &str = "find a host in the root";
 /// The kind of what leads to a path.
 pub(in crate::host) const DIRECTORY: &str = "a directory";
 
+/// The kind of password that an update may set another one over.
+pub(in crate::host) const OPEN: &str = "one that an update opens";
+
 /// Actions that change a path.
 const CHANGES: [&str; 12] = [
     "change",
@@ -325,6 +328,9 @@ impl HostError {
             }
             Self::Kind { path, .. } if ACCOUNT_DATABASES.contains(&path.as_str()) => {
                 format!("Replace {path} by a regular file with its content.")
+            }
+            Self::Kind { expected: OPEN, .. } => {
+                "Unlock it (usermod --unlock), or set passwordHash to \"\" in the MachineConfig.".to_owned()
             }
             Self::Kind { path, .. } => format!("Move {path} away."),
             Self::Malformed { path, format: ORIGINALS, .. } => format!(

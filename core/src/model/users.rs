@@ -121,6 +121,13 @@ impl PasswordHash {
         (self.is_locked() && !hash.is_empty()).then(|| Self(hash.to_owned()))
     }
 
+    /// Returns true if a new password would open a lock that an administrator has set: the config's of before had none, or the new one is
+    /// behind it.
+    pub fn is_lock_that_opens(&self, old: Option<&Self>, new: &Self) -> bool {
+        let is_newer = old.is_some_and(|old| !old.is_locked()) || self.behind_lock().as_ref() == Some(new);
+        self.is_locked() && !new.is_locked() && is_newer
+    }
+
     /// Returns the same password behind a lock, as usermod(8) keeps it.
     #[must_use]
     pub fn kept_locked(&self) -> Self {
