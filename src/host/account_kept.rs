@@ -1,4 +1,4 @@
-//! What a person has changed of accounts since an update set it: the undo leaves that, and opens no account that he has locked.
+//! Changes of accounts by persons since an update: the undo leaves them, and opens no account that one has locked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +20,9 @@ const OF_PERSONS_SHADOW: [usize; 4] = [3, 4, 5, 6];
 /// The config of the update, and what is on record of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Undone<'a> {
-    /// What the update was to set.
+    /// The accounts of the config that the update was to set.
     pub users: &'a Users,
-    /// What it has set last, and what was before.
+    /// The record of the values that it has set, and of those before.
     pub records: &'a AccountRecords,
 }
 
@@ -126,9 +126,8 @@ impl Undone<'_> {
         match now.behind_lock() {
             Some(hash) if is_known(&hash) => (!saved.is_locked()).then(|| saved.kept_locked()),
             _ if is_known(now) => None,
-            Some(_) => Some(now.clone()),
             None if now.is_locked() => (!saved.is_locked()).then(|| saved.kept_locked()),
-            None => Some(now.clone()),
+            Some(_) | None => Some(now.clone()),
         }
     }
 

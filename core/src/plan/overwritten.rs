@@ -128,12 +128,6 @@ fn password(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
             "it was changed on this host, and this update locks the password, since the config has none any more; to keep one, set \
              passwordHash"
         }
-        (None, Some(new))
-            if !new.is_locked() && found.password.as_ref().and_then(PasswordHash::behind_lock).is_some() =>
-        {
-            "the password is locked on this host (`usermod --lock`), and this update opens it with the config's password; to keep it locked, \
-             set passwordHash to \"\""
-        }
         // Keys alone lock it (MCD-161), which nobody would guess.
         (None, Some(new)) if new.is_locked() && !is_password_locked(found) => {
             if user.is_core() {
