@@ -323,34 +323,21 @@ fn left_directory<'a>(
     path: &ManagedPath,
     hands: Hands,
 ) -> Result<Outcome<'a>, HostError> {
-    if host.root.observe(path.as_str())?.is_other_than_directory() {
+    let original = restore::original(&host.root, path)?;
+    let is_uncovered = matches!(original, Some(PathSnapshot::File { .. } | PathSnapshot::Link { .. }));
+    if host.root.observe(path.as_str())?.is_other_than_directory() && (!is_uncovered || specs.needs(path)) {
         return Ok(Outcome::RemoveDirectory { hands });
     }
-    Ok(match restore::original(&host.root, path)? {
+    Ok(match original {
         Some(saved @ PathSnapshot::Directory { .. }) => restored(saved, hands),
         _ if specs.needs(path) => {
             let mode = Some(FileMode::DIRECTORY.bits());
             Outcome::Directory { mode, uid: Some(0), gid: Some(0), hands }
         }
-        Some(saved) if is_vacant(host, specs, path)? => restored(saved, hands),
-        Some(_) | None => Outcome::RemoveDirectory { hands },
+        // What is in its way is refused: the original is no other's.
+        Some(saved) => restored(saved, hands),
+        None => Outcome::RemoveDirectory { hands },
     })
-}
-
-/// Returns true if nothing stays in a directory that leaves.
-fn is_vacant(host: &Host, specs: &Entries, directory: &ManagedPath) -> Result<bool, HostError> {
-    for name in host.root.list(directory.as_str())? {
-        let Ok(path) = ManagedPath::new(format!("{directory}/{name}")) else { return Ok(false) };
-        let is_directory = matches!(host.root.observe(path.as_str())?, ObservedFile::Directory { .. });
-        let is_leaving = match specs.old.get(&path) {
-            Some(_) => restore::original(&host.root, &path)?.is_none(),
-            None => specs.made.contains(&path),
-        };
-        if !is_leaving || (is_directory && !is_vacant(host, specs, &path)?) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// A unit's directory is not to be in other hands than root's: what is in it runs as root.

@@ -201,6 +201,18 @@ pub(super) fn changed_meanwhile(intent: &Intent<'_>, path: &str, aside: &str) {
     );
 }
 
+/// Logs what a person has changed of an account since the update: a roll-back leaves it.
+pub(super) fn account_stays(intent: &Intent<'_>, name: &str, parts: &str) {
+    line!(
+        warn,
+        intent,
+        MESSAGE_ID = message::NOT_RESTORED,
+        MCA_TARGET = name,
+        MCA_FAULT = "NotSaved",
+        "The account {name} was changed on this host since the update ({parts}): that stays, and a lock is not opened"
+    );
+}
+
 /// Logs keys of the old config that a roll-back can't bring back.
 pub(super) fn keys_not_restored(intent: &Intent<'_>, user: &UserName, path: &str) {
     line!(

@@ -9,7 +9,9 @@ use crate::host::durable::{self, Attempt, Change};
 use crate::host::os::OsChange;
 use crate::host::saved::PathSnapshot;
 use crate::host::systemd::DEV_NULL;
-use crate::host::{Host, HostError, OsProgress, accounts, etc_merge, next_root, parents, restore};
+use crate::host::{
+    Host, HostError, OsProgress, account_kept, accounts, etc_merge, next_root, parents, restore,
+};
 use crate::journal::Intent;
 use crate::journal::originals::Original;
 use crate::model::ids::{UNIT_DIR, is_below};
@@ -21,7 +23,9 @@ use crate::plan::{Step, Undo};
 
 use super::error::ApplyError;
 use super::foreign::{self, DisplacedDirectories};
-use super::run_steps::{ApplyContext, changed_meanwhile, directory_stays, left_as_it_is, run_step, together};
+use super::run_steps::{
+    ApplyContext, account_stays, changed_meanwhile, directory_stays, left_as_it_is, run_step, together,
+};
 use super::{services, users};
 
 /// Carries out one undo step; each may be repeated.
@@ -88,10 +92,19 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
     if let Some(hash) = &preimages.password
         && accounts::password(&host.root, CORE).map_err(failed())?.is_some()
     {
-        accounts::set_password(&host.root, CORE, hash, Attempt::Again, &host.fail_points).map_err(failed())?;
+        let users = &intent.to().users;
+        let (hash, stays) = account_kept::password_of_core(&host.root, users, hash).map_err(failed())?;
+        if stays {
+            account_stays(intent, CORE, "password");
+        }
+        accounts::set_password(&host.root, CORE, &hash, Attempt::Again, &host.fail_points)
+            .map_err(failed())?;
     }
     if let Some(accounts) = &preimages.accounts {
-        accounts.put_back(&host.root, &host.fail_points).map_err(failed())?;
+        let kept = accounts.put_back(&host.root, &intent.to().users, &host.fail_points).map_err(failed())?;
+        for (name, parts) in kept {
+            account_stays(intent, &name, &parts.into_iter().collect::<Vec<_>>().join(", "));
+        }
     }
     users::name_missing_keys(intent, host, steps, &preimages.paths).map_err(failed())?;
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
@@ -281,10 +294,33 @@ fn put_back_paths(
         changes.iter().filter(|change| is_full(host, change, &changes)).cloned().collect();
     changes.retain(|change| !full.iter().any(|full| full.path() == change.path()));
     apply_each(intent, host, changes)?;
-    for path in full.iter().map(Change::path) {
-        directory_stays(intent, path);
-    }
+    apply_each(intent, host, cleared(intent, host, full)?)?;
     Ok(refused)
+}
+
+/// Moves the directories aside that hold what is not of the batch, once that is gone. Returns the changes in whose way nothing is then.
+fn cleared<'a>(
+    intent: &Intent<'_>,
+    host: &Host,
+    full: Vec<Change<'a>>,
+) -> Result<Vec<Change<'a>>, HostError> {
+    let mut cleared = Vec::new();
+    for change in full {
+        let path = change.path();
+        // The owner of another directory may do this again and again.
+        let aside = if is_of_root(host, &change) { host.root.move_aside_there(path) } else { Ok(None) };
+        match aside {
+            Ok(Some(aside)) => {
+                changed_meanwhile(intent, path, &aside);
+                cleared.push(change);
+            }
+            Ok(None) => directory_stays(intent, path),
+            // A mount stays.
+            Err(error) if error.is_lasting() || error.is_of_names() => directory_stays(intent, path),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(cleared)
 }
 
 /// Applies the changes: those in directories of root together; the others one by one, since the owner of one directory must not

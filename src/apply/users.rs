@@ -134,7 +134,10 @@ fn prepare(intent: &Intent<'_>, host: &Host, works: &mut [Work<'_>]) -> Result<(
         if work.ops.contains(&UserOp::Password) {
             let new = new.and_then(|new| new.password.clone());
             work.password = match new {
-                Some(hash) => Some(hash),
+                Some(hash) => {
+                    keep_lock(host, work.name, old, &hash)?;
+                    Some(hash)
+                }
                 None if is_own => Some(PasswordHash::locked()),
                 None => password_before(host, work.name, old, original.as_ref())?,
             };
@@ -151,6 +154,21 @@ fn prepare(intent: &Intent<'_>, host: &Host, works: &mut [Work<'_>]) -> Result<(
     }
     if prepared {
         host.fail_points.hit("keys-directory");
+    }
+    Ok(())
+}
+
+/// Refuses to open a lock of an administrator, as a plan does: he may have set it since.
+fn keep_lock(
+    host: &Host,
+    name: &UserName,
+    old: Option<&Account>,
+    new: &PasswordHash,
+) -> Result<(), HostError> {
+    let old = old.and_then(|old| old.password.as_ref());
+    let found = accounts::password(&host.root, name.as_str())?;
+    if found.is_some_and(|found| found.is_lock_that_opens(old, new)) {
+        return Err(accounts::locked_by_hand(name.as_str()));
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
+use super::account_kept::{self, Database, Undone};
 use super::account_layout::{self, Layout, has_member, is_of, line_of, with_member};
 use super::account_records::{ACCOUNTS, AccountRecords, GroupRecord, UserRecord, WrittenKeys};
 use super::accounts::{self, Accounts, GROUP_MARK, MARK, lock};
@@ -15,7 +16,7 @@ use super::durable::{self, Attempt, Change, DesiredPath};
 use super::failpoint::FailPoints;
 use super::root::{LaidPath, Root};
 use super::saved::Bytes;
-use crate::model::users::PasswordHash;
+use crate::model::users::{PasswordHash, Users};
 
 const PASSWD: &str = "/etc/passwd";
 const SHADOW: &str = "/etc/shadow";
@@ -132,25 +133,56 @@ impl AccountLines {
         self.users.is_empty() && self.groups.is_empty() && self.unremoved.is_empty() && self.written.is_none()
     }
 
-    /// Puts everything back, the records last. It may be repeated.
-    pub fn put_back(&self, root: &Root, fail_points: &FailPoints) -> Result<(), HostError> {
+    /// Puts everything back but what persons have changed since the update, the records last. It may be repeated. Returns the accounts
+    /// with the names of their parts that stay.
+    pub fn put_back(
+        &self,
+        root: &Root,
+        users: &Users,
+        fail_points: &FailPoints,
+    ) -> Result<Vec<(String, BTreeSet<&'static str>)>, HostError> {
         let mut records = AccountRecords::load(root)?;
         for (name, user) in &self.users {
             user.remove_home(root, name, &records)?;
         }
-        edit(root, Attempt::Again, fail_points, &|path, bytes| self.edited(path, bytes))?;
+        let undone = Undone { users, records: &records };
+        let kept = self.kept_parts(root, undone)?;
+        edit(root, Attempt::Again, fail_points, &|path, bytes| self.edited(path, bytes, undone))?;
         self.set_records(&mut records);
-        records.save(root)
+        records.save(root)?;
+        Ok(kept)
+    }
+
+    /// Returns the accounts with the names of their parts that a person has changed since.
+    fn kept_parts(
+        &self,
+        root: &Root,
+        undone: Undone<'_>,
+    ) -> Result<Vec<(String, BTreeSet<&'static str>)>, HostError> {
+        let mut kept = Vec::new();
+        let databases = load(root, &[PASSWD, SHADOW])?;
+        for name in self.users.keys() {
+            let mut parts = BTreeSet::new();
+            for (path, bytes) in &databases {
+                let Some(database) = database(path) else { continue };
+                let saved = self.saved(path, bytes);
+                parts.extend(account_kept::words(database, &undone.kept(database, name, (bytes, &saved))));
+            }
+            if !parts.is_empty() {
+                kept.push((name.clone(), parts));
+            }
+        }
+        Ok(kept)
     }
 
     /// Returns the paths that are changed when everything is put back, as they will be.
-    pub fn laid(&self, root: &Root) -> Result<Vec<(String, LaidPath)>, HostError> {
+    pub fn laid(&self, root: &Root, users: &Users) -> Result<Vec<(String, LaidPath)>, HostError> {
         let mut records = AccountRecords::load(root)?;
         let homes = self.users.iter().filter_map(|(name, user)| user.own_home(name, &records));
         let mut laid: Vec<_> = homes.map(|home| (home.to_owned(), LaidPath::Absent)).collect();
         let all: Vec<&'static str> = OF_USERS.into_iter().chain(OF_GROUPS).collect();
         for (path, bytes) in load(root, &all)? {
-            let after = self.edited(path, &bytes);
+            let after = self.edited(path, &bytes, Undone { users, records: &records });
             if let Some((mode, uid, gid)) = root.dress_of(path)?.filter(|_| after != bytes) {
                 laid.push((path.to_owned(), LaidPath::File { bytes: after, mode, uid, gid }));
             }
@@ -160,8 +192,20 @@ impl AccountLines {
         Ok(laid)
     }
 
-    /// Returns a database with everything put back.
-    fn edited(&self, path: &str, bytes: &[u8]) -> Vec<u8> {
+    /// Returns a database with everything put back but what persons have changed since.
+    fn edited(&self, path: &str, bytes: &[u8], undone: Undone<'_>) -> Vec<u8> {
+        let mut after = self.saved(path, bytes);
+        let Some(database) = database(path) else { return after };
+        for name in self.users.keys() {
+            for (place, value) in undone.kept(database, name, (bytes, &after)) {
+                after = with_first_field(&after, name, place, &value);
+            }
+        }
+        after
+    }
+
+    /// Returns a database with everything as it was saved.
+    fn saved(&self, path: &str, bytes: &[u8]) -> Vec<u8> {
         let Some(layout) = self.layouts.get(path) else { return self.edited_by_name(path, bytes) };
         let is_of_users = OF_USERS.contains(&path);
         let is_whole = |name: &str| is_of_users || self.groups.contains_key(name);
@@ -230,6 +274,14 @@ impl UserLines {
     fn own_home(&self, name: &str, records: &AccountRecords) -> Option<&str> {
         let is_ours = self.record.is_none() && records.is_made(name) && self.lines.is_empty();
         self.home.as_deref().filter(|_| is_ours)
+    }
+}
+
+fn database(path: &str) -> Option<Database> {
+    match path {
+        PASSWD => Some(Database::Passwd),
+        SHADOW => Some(Database::Shadow),
+        _ => None,
     }
 }
 

@@ -15,6 +15,7 @@ use rustix::process::{Flock, FlockOffsetType, FlockType};
 
 use super::HostError;
 use super::durable::{self, Attempt, Change, DesiredPath};
+use super::error::OPEN;
 use super::failpoint::FailPoints;
 use super::root::{LaidPath, Missing, Root};
 use crate::model::ObservedFile;
@@ -180,6 +181,12 @@ pub fn password(root: &Root, user: &str) -> Result<Option<PasswordHash>, HostErr
     let shadow = root.read(SHADOW)?.unwrap_or_default();
     let field = field_of(&shadow, user).and_then(|range| shadow.get(range));
     Ok(field.and_then(|field| PasswordHash::new(String::from_utf8_lossy(field).into_owned())))
+}
+
+/// Returns the error of an account that an administrator has locked, and that an update would open.
+pub fn locked_by_hand(user: &str) -> HostError {
+    let path = format!("the password of the account {user}");
+    HostError::Kind { path, expected: OPEN, found: "locked on this host" }
 }
 
 /// Sets the password field of a user, durably. A field that is right is not written.

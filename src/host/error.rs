@@ -25,6 +25,9 @@ pub(in crate::host) const FIND_HOST: &str = "find a host in the root";
 /// The kind of what leads to a path.
 pub(in crate::host) const DIRECTORY: &str = "a directory";
 
+/// The kind of password that an update may set another one over.
+pub(in crate::host) const OPEN: &str = "one that an update opens";
+
 /// Actions that change a path.
 const CHANGES: [&str; 12] = [
     "change",
@@ -314,19 +317,7 @@ impl HostError {
             Self::UnsafeDirectory { directory: path, rule, .. } | Self::UnsafeFile { path, rule } => {
                 rule.next_step(path)
             }
-            Self::Kind { path, found, .. } if *found == MOUNT_POINT => {
-                format!(
-                    "Unmount {path} (findmnt {quoted}).",
-                    quoted = shell_word(path)
-                )
-            }
-            Self::Kind { path, expected: DIRECTORY, .. } => {
-                format!("Move {path} away: what is below it in a MachineConfig needs a directory there.")
-            }
-            Self::Kind { path, .. } if ACCOUNT_DATABASES.contains(&path.as_str()) => {
-                format!("Replace {path} by a regular file with its content.")
-            }
-            Self::Kind { path, .. } => format!("Move {path} away."),
+            Self::Kind { path, expected, found } => kind_next(path, expected, found),
             Self::Malformed { path, format: ORIGINALS, .. } => format!(
                 "Restore {path} from a backup, or move it away if it is there: the managed path then stays on this host when the \
                  config no longer lists it."
@@ -571,6 +562,23 @@ pub(in crate::host) fn is_unreachable(errno: Errno) -> bool {
         Errno::LOOP | Errno::NAMETOOLONG | Errno::NOTCONN | Errno::STALE => true,
         Errno::ACCESS => rustix::process::geteuid().is_root(),
         _ => false,
+    }
+}
+
+/// Returns the next step for a path of another kind than is needed.
+fn kind_next(path: &str, expected: &str, found: &str) -> String {
+    match (expected, found) {
+        (_, MOUNT_POINT) => format!("Unmount {path} (findmnt {quoted}).", quoted = shell_word(path)),
+        (DIRECTORY, _) => {
+            format!("Move {path} away: what is below it in a MachineConfig needs a directory there.")
+        }
+        (OPEN, _) => {
+            "Unlock it (usermod --unlock), or set passwordHash to \"\" in the MachineConfig.".to_owned()
+        }
+        _ if ACCOUNT_DATABASES.contains(&path) => {
+            format!("Replace {path} by a regular file with its content.")
+        }
+        _ => format!("Move {path} away."),
     }
 }
 

@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "this is where the machine is touched")]
 
 pub mod account_ids;
+pub mod account_kept;
 pub mod account_lines;
 pub mod account_obstacles;
 pub mod account_programs;

@@ -9,23 +9,23 @@ use super::error::JournalError;
 use super::origin::State;
 use super::stored::{OpenUpdate, Stored};
 use super::{Originals, originals};
-use crate::host::accounts;
 use crate::host::root::{LaidPath, LaidPaths, Root};
 use crate::host::saved::{PREIMAGES, PathSnapshot, SAVED_DIRECTORY};
-use crate::model::users::CORE;
+use crate::host::{account_kept, accounts};
+use crate::model::users::{CORE, Users};
 use crate::model::{ConfigName, FileMode, FileSpec, HostSpec, ManagedPath};
 
 impl State {
     /// Returns the root as it will be once the open update is undone: for looking only.
     pub fn after_undo(&self, root: &Root) -> Result<Root, JournalError> {
-        let Some(OpenUpdate { record, .. }) = &self.open else { return Ok(root.clone()) };
+        let Some(OpenUpdate { record, to, .. }) = &self.open else { return Ok(root.clone()) };
         let Some(reached) = record.reached() else { return Ok(root.clone()) };
         let own = self.left.as_ref().or(self.current.as_ref()).map(Stored::known_spec);
         let own = own.map(|spec| spec.written()).unwrap_or_default();
         let mut laid = LaidPaths::default();
         // The last batch first, as it is undone.
         for batch in (0..=reached).rev() {
-            take(root, &Originals::new(record.id.clone(), batch), &own, &mut laid)?;
+            take(root, &Originals::new(record.id.clone(), batch), (&own, &to.users), &mut laid)?;
         }
         Ok(root.laid_over(laid)?)
     }
@@ -53,7 +53,7 @@ impl State {
 fn take(
     root: &Root,
     originals: &Originals,
-    own: &BTreeMap<ManagedPath, FileSpec>,
+    (own, users): (&BTreeMap<ManagedPath, FileSpec>, &Users),
     laid: &mut LaidPaths,
 ) -> Result<(), JournalError> {
     // A batch that saved nothing changed nothing.
@@ -75,11 +75,12 @@ fn take(
     }
     if let Some(hash) = &preimages.password {
         let so_far = root.laid_over(laid.clone())?;
-        laid.paths.extend(accounts::laid_password(&so_far, CORE, hash)?);
+        let hash = account_kept::password_of_core(&so_far, users, hash)?.0;
+        laid.paths.extend(accounts::laid_password(&so_far, CORE, &hash)?);
     }
     if let Some(accounts) = &preimages.accounts {
         let so_far = root.laid_over(laid.clone())?;
-        for (path, will_be) in accounts.laid(&so_far)? {
+        for (path, will_be) in accounts.laid(&so_far, users)? {
             // A home goes with all that is in it.
             if will_be == LaidPath::Absent {
                 let is_in = |other: &str| other.strip_prefix(&path).is_some_and(|rest| rest.starts_with('/'));

@@ -60,11 +60,13 @@ pub async fn facts_with(
     let carries = carries(host, to, &observed, credentials.as_ref(), source).await?;
     let local = local_changes(root, &paths, &observed)?;
     let parents = Parents::load(root, (from, to), &observed, &brought)?;
-    let OriginalPaths { restorable, restored, own_masks, not_files } = originals(
+    let OriginalPaths { restorable, restored, own_masks, not_files, not_directories } = originals(
         root,
         &observed,
         &from.managed().into_iter().chain(parents.made.clone()).chain(brought).collect(),
     )?;
+    let directories = from.directories.keys().chain(&parents.made);
+    let covering = directories.filter(|path| not_directories.contains(*path)).cloned().collect();
     let lost = lost(root, from)?;
     let entries = (&from.entries(), &to.entries());
     let after =
@@ -86,6 +88,7 @@ pub async fn facts_with(
         made: parents.made,
         spare: parents.spare,
         holding: parents.holding,
+        covering,
         displaced: parents.displaced,
         own_masks,
         not_files,
@@ -178,6 +181,7 @@ struct OriginalPaths {
     restored: BTreeSet<ManagedPath>,
     own_masks: BTreeSet<ManagedPath>,
     not_files: BTreeSet<ManagedPath>,
+    not_directories: BTreeSet<ManagedPath>,
 }
 
 fn originals(
@@ -199,6 +203,9 @@ fn originals(
         }
         if matches!(original, PathSnapshot::Link { .. } | PathSnapshot::Directory { .. }) {
             found.not_files.insert(path.clone());
+        }
+        if !matches!(original, PathSnapshot::Directory { .. }) {
+            found.not_directories.insert(path.clone());
         }
     }
     Ok(found)

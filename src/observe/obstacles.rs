@@ -209,12 +209,13 @@ impl Paths<'_> {
 
     /// Returns what becomes of a directory that leaves, as `apply` has it.
     fn left_directory(&self, path: &ManagedPath) -> Result<DesiredPath<'static>, HostError> {
-        // It stays.
-        if self.observed.files.get(path).is_some_and(ObservedFile::is_other_than_directory) {
-            return Ok(DesiredPath::NoDirectory);
-        }
         let original =
             if self.restorable.contains(path) { restore::original(self.root, path)? } else { None };
+        let is_back = matches!(original, None | Some(PathSnapshot::Directory { .. }));
+        // It stays.
+        if is_back && self.observed.files.get(path).is_some_and(ObservedFile::is_other_than_directory) {
+            return Ok(DesiredPath::NoDirectory);
+        }
         let (mode, uid, gid) = match original {
             Some(PathSnapshot::Directory { mode, uid, gid }) => (mode, uid, gid),
             _ if self.entries.1.keys().any(|other| other.is_below(path.as_str())) => {

@@ -19,7 +19,7 @@ pub(super) struct Parents {
     pub(super) made: BTreeSet<ManagedPath>,
     /// Those that the new config has nothing in, and that hold nothing that stays.
     pub(super) spare: BTreeSet<ManagedPath>,
-    /// Listed directories that leave, and hold what stays.
+    /// Directories that leave, and hold what stays.
     pub(super) holding: BTreeSet<ManagedPath>,
     /// Directories of the old config, or made for it, in whose place something else is.
     pub(super) displaced: BTreeMap<ManagedPath, Displaced>,
@@ -63,7 +63,7 @@ impl Parents {
                     (made.contains(path), leaving.is_all_of(path, 0).map_err(failed())?);
                 if is_made && is_emptied {
                     spare.insert(path.clone());
-                } else if !is_made && !is_emptied {
+                } else if !is_emptied {
                     holding.insert(path.clone());
                 }
             }

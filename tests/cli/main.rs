@@ -40,6 +40,7 @@ mod test_host;
 
 mod access_lists;
 mod accounts_left;
+mod accounts_open;
 mod agent_states;
 mod architecture;
 mod attributes;

@@ -76,6 +76,101 @@ fn other_kind_in_place_of_entry_that_leaves_stays_and_is_named() {
     }
 }
 
+/// A directory took the place of a file or a link of the host: what a person has there since is in the way of that.
+#[test]
+fn original_below_directory_of_config_is_not_dropped() {
+    let over = ignition(json!({"storage": {"directories": [{"path": "/etc/e", "overwrite": true}]}}));
+    for (original, put) in
+        ["file", "link"].into_iter().flat_map(|one| ["in it", "file", "link"].map(|put| (one, put)))
+    {
+        let node = Node::new();
+        let read = || match node.path(PATH).read_link() {
+            Ok(target) => target.display().to_string(),
+            Err(_) => node.read(PATH),
+        };
+        match original {
+            "file" => node.put(PATH, "the host's"),
+            _ => symlink("the host's", node.path(PATH)).unwrap(),
+        }
+        node.commit("rendered-a.json", &over);
+        node.put("empty.json", config("rendered-empty", &files(&[])));
+        let path = node.path(PATH);
+        match put {
+            "in it" => node.put(&format!("{PATH}/theirs"), "a person's"),
+            "file" => std::fs::remove_dir(&path).map(|()| node.put(PATH, "a person's")).unwrap(),
+            _ => std::fs::remove_dir(&path).and_then(|()| symlink("theirs", &path)).unwrap(),
+        }
+        let (planned, applied) = (node.plan("empty.json"), node.apply("empty.json"));
+        for (code, text) in [(planned.code, planned.out + &planned.err), (applied.code, applied.err)] {
+            let is_told = text.to_lowercase().contains("move /etc/e away");
+            assert!(code == 3 && is_told, "{original} {put}: {code} {text}");
+        }
+        std::fs::rename(&path, node.path("root/etc/moved")).unwrap();
+        let applied = node.apply("empty.json");
+        assert_eq!((applied.code, read().as_str()), (0, "the host's"), "{original} {put}: {}", applied.err);
+    }
+}
+
+/// A host with a directory of a config in the place of a file of its own, killed at a point of the update to a config.
+fn killed_over_file(before: &str, to: &str, point: usize) -> Option<Node> {
+    let over = ignition(json!({"storage": {
+        "directories": [{"path": "/etc/e", "overwrite": true}], "files": [{"path": "/etc/e/in"}]}}));
+    let node = Node::new();
+    node.put(PATH, "the host's");
+    node.put("empty.json", config("rendered-empty", &files(&[])));
+    node.put("b.json", config("rendered-b", &over));
+    assert_eq!(node.apply(before).code, 0);
+    let mut command = node.command(&crate::test_host::apply(to));
+    let ended = command.env("MCA_FAIL_POINT", format!("kill:{point}")).output().unwrap().status;
+    (!ended.success()).then_some(node)
+}
+
+/// As above, when the update that makes the directory is undone.
+#[test]
+fn original_below_directory_of_undone_update_is_not_dropped() {
+    let mut undone = 0;
+    for point in 1..120 {
+        let Some(node) = killed_over_file("empty.json", "b.json", point) else { break };
+        if !node.path(PATH).is_dir() {
+            continue;
+        }
+        node.put("root/etc/e/theirs", "a person's");
+        let (planned, applied) = (node.plan("empty.json"), node.apply("empty.json"));
+        let text = format!("kill:{point}: {}{}{}", planned.out, planned.err, applied.err);
+        if node.path(PATH).is_file() {
+            undone += 1;
+            assert_eq!(node.read(PATH), "the host's", "{text}");
+            assert_eq!(node.read("root/etc/e.mca-foreign/theirs"), "a person's", "{text}");
+            assert!(!node.path("root/etc/e.mca-foreign/in").exists(), "{text}");
+        } else {
+            // It was done but for its end: it is an update back.
+            assert_eq!(applied.code, 3, "{text}");
+        }
+    }
+    assert!(undone > 3, "{undone}");
+}
+
+/// As above, when the update that lets the directory go continues.
+#[test]
+fn original_below_directory_of_open_update_is_not_dropped() {
+    let mut kept = 0;
+    for point in 1..120 {
+        let Some(node) = killed_over_file("b.json", "empty.json", point) else { break };
+        if !node.path(PATH).is_dir() {
+            continue;
+        }
+        node.put("root/etc/e/theirs", "a person's");
+        let (planned, applied) = (node.plan("empty.json"), node.apply("empty.json"));
+        let text = format!("kill:{point}: {}{}{}", planned.out, planned.err, applied.err);
+        assert!(planned.code == 3 && [3, 4].contains(&applied.code), "{text}");
+        std::fs::remove_file(node.path("root/etc/e/theirs")).unwrap();
+        let applied = node.apply("empty.json");
+        assert_eq!((applied.code, node.read(PATH).as_str()), (0, "the host's"), "{text}{}", applied.err);
+        kept += 1;
+    }
+    assert!(kept > 3, "{kept}");
+}
+
 /// The advice for an entry that stays: the entry is the old config's too, so its removal leads to the same.
 #[test]
 fn other_kind_in_place_of_entry_that_changes_is_moved_away() {

@@ -51,6 +51,7 @@ impl Facts {
             made: BTreeSet::new(),
             spare: BTreeSet::new(),
             holding: BTreeSet::new(),
+            covering: BTreeSet::new(),
             displaced: BTreeMap::new(),
             own_masks: BTreeSet::new(),
             not_files: BTreeSet::new(),

@@ -501,8 +501,10 @@ pub struct Facts {
     pub made: BTreeSet<ManagedPath>,
     /// Those of the made directories that the new config has nothing in, and does not list.
     pub spare: BTreeSet<ManagedPath>,
-    /// Directories of the old config that leave and hold what stays, so they stay as well.
+    /// Directories of the old config, or made for it, that leave and hold what stays, so they stay as well.
     pub holding: BTreeSet<ManagedPath>,
+    /// Directories of the old config, or made for it, in whose place the host had a file or a link before.
+    pub covering: BTreeSet<ManagedPath>,
     /// Directories of the old config, or made for it, in whose place a link or a mount is: the paths below them lead elsewhere.
     pub displaced: BTreeMap<ManagedPath, Displaced>,
     /// Those of the restorable paths whose version to put back masks a unit: an administrator, or the image, had masked it before.

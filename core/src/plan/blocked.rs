@@ -10,7 +10,7 @@ use super::field::field;
 use super::in_the_way::{in_the_way, own_link, through_link, unknown_owner};
 use super::input::PlanInput;
 use super::reason::{ReasonKind, Unreachable, unreachable};
-use super::{Batch, BatchOp, FileOp, Op, Plan, Step, foreign, homes, places, shared};
+use super::{Batch, BatchOp, FileOp, Op, Plan, Step, UserOp, accounts, foreign, homes, places, shared};
 use crate::model::observation::UnitFileState;
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle};
 use crate::model::os::KernelType;
@@ -31,6 +31,7 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
     let of_accounts = of_accounts.chain(account_obstacles::dropped_groups(input, steps));
     let of_accounts = of_accounts.chain(homes::refused(input, steps));
     reasons.extend(of_accounts);
+    reasons.extend(input.facts.covering.iter().filter_map(|path| foreign::full(input, path)));
     reasons.extend(places::refused(input));
     reasons.extend(led_elsewhere(input, steps));
     reasons.extend(shared::of_keys(input, steps));
@@ -59,6 +60,9 @@ fn led_elsewhere(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
 pub(super) fn ahead(input: &PlanInput<'_>, plan: &Plan, next: usize) -> Vec<Unreachable> {
     let left = plan.batches().into_iter().skip(next).flatten();
     let obstacle = |step: &Step| {
+        if let BatchOp::User(UserOp::Password, user) = step.op.in_batch() {
+            return accounts::opens_lock(input, user);
+        }
         let path = step.op.path().filter(|_| step.op.batch() == Batch::Files)?;
         let leaves = matches!(
             step.op.in_batch(),
@@ -70,6 +74,7 @@ pub(super) fn ahead(input: &PlanInput<'_>, plan: &Plan, next: usize) -> Vec<Unre
         }
         let makes = matches!(step.op, Op::MakeDirectory { .. } | Op::WriteLink { .. });
         let reason = foreign::in_place(input, &step.op).or_else(|| foreign::behind(input, &step.op));
+        let reason = reason.or_else(|| foreign::full(input, &path).filter(|_| leaves));
         if let Some(reason) = reason.or_else(|| makes.then(|| in_the_way(input, &step.op)).flatten()) {
             return Some(reason);
         }
@@ -113,6 +118,7 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
             refused.or_else(|| said(closed(op, &path, &found.closed)))
         }
         BatchOp::User(..) if matches!(op, Op::SetSshKeys { .. }) => said(found.keys.get(&op.target())),
+        BatchOp::User(UserOp::Password, user) => accounts::opens_lock(input, user),
         BatchOp::Link(_, unit) => {
             let masked = if matches!(op, Op::EnableUnit { .. }) { masked(input, unit, steps) } else { None };
             let turned = matches!(op, Op::EnableUnit { .. } | Op::DisableUnit { .. });

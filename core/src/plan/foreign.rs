@@ -41,10 +41,15 @@ impl PlanInput<'_> {
     pub(super) fn is_others(&self, path: &ManagedPath) -> bool {
         let (Some(entry), None) = (self.old(path), self.new_entry(path)) else { return false };
         let is_directory = matches!(entry, PathSpec::Directory(_));
-        if !is_directory && self.restorable(path) {
+        if self.restorable(path) && (!is_directory || self.uncovers(path)) {
             return false;
         }
         self.is_replaced(path) && (is_directory || !self.holds_new(path)) || self.stays_behind(path).is_some()
+    }
+
+    /// Returns true for a directory that leaves, and in whose place the file or the link of the host comes back that it has replaced.
+    fn uncovers(&self, path: &ManagedPath) -> bool {
+        self.facts.covering.contains(path) && !self.holds_new(path)
     }
 
     /// Returns the directory in whose place a link or a mount is, and where a path that leaves stays behind it.
@@ -102,12 +107,27 @@ pub(super) fn in_place(input: &PlanInput<'_>, op: &Op) -> Option<Unreachable> {
     Some(unreachable(ReasonKind::InTheWay, field(op), message))
 }
 
+/// Returns why a directory can't leave: the host's own file or link comes back in its place, and it holds what no config brought.
+pub(super) fn full(input: &PlanInput<'_>, path: &ManagedPath) -> Option<Unreachable> {
+    let is_left =
+        input.take_away(path).is_some() || (!input.is_ours(path) && input.take_parent_away(path).is_some());
+    if !input.facts.holding.contains(path) || !input.uncovers(path) || !input.restorable(path) || !is_left {
+        return None;
+    }
+    let message = format!(
+        "it holds what no config brought, and the file or link that the host had there before comes back in its place; move {path} away"
+    );
+    let op = Op::RestoreDirectory { path: path.clone() };
+    Some(unreachable(ReasonKind::InTheWay, field(&op), message))
+}
+
 /// Returns why a step can't be taken: it would change what is behind a link or a mount in the place of a directory of the config.
 pub(super) fn behind(input: &PlanInput<'_>, op: &Op) -> Option<Unreachable> {
     let path = op.path()?;
     let is_write = match op.in_batch() {
         BatchOp::File(FileOp::Write | FileOp::Directory | FileOp::Link | FileOp::OpenDirectory) => true,
         BatchOp::File(FileOp::Restore | FileOp::Remove) => false,
+        BatchOp::File(FileOp::LeaveDirectory) if input.restorable(&path) && input.uncovers(&path) => false,
         BatchOp::File(FileOp::LeaveDirectory)
         | BatchOp::Os(_)
         | BatchOp::Account(..)

@@ -111,6 +111,7 @@ fn facts(spec: &HostSpec, observed: &Observation) -> Facts {
         made: std::collections::BTreeSet::new(),
         spare: std::collections::BTreeSet::new(),
         holding: std::collections::BTreeSet::new(),
+        covering: std::collections::BTreeSet::new(),
         displaced: spec.displaced(observed),
         own_masks: std::collections::BTreeSet::new(),
         not_files: std::collections::BTreeSet::new(),

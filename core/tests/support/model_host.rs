@@ -409,6 +409,7 @@ impl ModelHost {
             made: BTreeSet::new(),
             spare: BTreeSet::new(),
             holding: BTreeSet::new(),
+            covering: BTreeSet::new(),
             displaced: BTreeMap::new(),
             own_masks: BTreeSet::new(),
             not_files: BTreeSet::new(),
