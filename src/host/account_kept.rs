@@ -141,9 +141,9 @@ impl Undone<'_> {
         let Some(original) = self.records.original(name).filter(|_| !is_own) else {
             return if is_own { BTreeSet::from([locked.as_str().to_owned()]) } else { BTreeSet::new() };
         };
-        let Some(last) = original.set.password() else { return BTreeSet::new() };
+        // The config of an image may have given another one: only what was before is known then.
         let before = original.password().unwrap_or(locked);
-        [last, before].into_iter().map(|hash| hash.as_str().to_owned()).collect()
+        original.set.password().into_iter().chain([before]).map(|hash| hash.as_str().to_owned()).collect()
     }
 }
 
