@@ -307,8 +307,9 @@ fn cleared<'a>(
     let mut cleared = Vec::new();
     for change in full {
         let path = change.path();
-        // The owner of another directory may do this again and again.
-        let aside = if is_of_root(host, &change) { host.root.move_aside_there(path) } else { Ok(None) };
+        // Nothing comes back in its place, or the owner of another directory may do this again and again.
+        let stays = change.is_removal() || !is_of_root(host, &change);
+        let aside = if stays { Ok(None) } else { host.root.move_aside_there(path) };
         match aside {
             Ok(Some(aside)) => {
                 changed_meanwhile(intent, path, &aside);

@@ -419,11 +419,18 @@ fn account_that_administrator_locked_stays_locked() {
         locked.accounts.get_mut("guest").unwrap().password = hash(by_hand);
         assert!(!sets(&locked, &left, "set-password"), "{by_hand}");
     }
-    assert!(sets(&host, &user("$6$two", "a"), "set-password"), "the config decides about it");
+    let refused = |from: &HostSpec, to: &HostSpec| {
+        let facts = host.facts(from, to, EmbeddedConfig::Unknown);
+        let error = plan(from, to, &facts, &DisruptionPolicy::defaults()).unwrap_err().to_string();
+        assert!(error.contains("this update would open it"), "{error}");
+    };
+    refused(&from, &user("$6$two", "a"));
+    refused(&left, &user("$6$one", "a"));
     assert!(sets(&host, &user("$6$one", "b"), "modify-user"));
     host.accounts.get_mut("guest").unwrap().is_expired = true;
     assert!(!sets(&host, &user("$6$one", "b"), "modify-user"));
-    assert_eq!(steps(&host, &left, &user("$6$one", "a")).len(), 3, "listed again it is opened");
+    host.accounts.get_mut("guest").unwrap().password = hash("$6$own");
+    assert_eq!(steps(&host, &left, &user("$6$one", "a")).len(), 3, "unlocked and listed again");
 }
 
 fn warned(host: &ModelHost, from: &HostSpec, to: &HostSpec) -> Vec<String> {

@@ -280,7 +280,8 @@ async fn directory_with_foreign_content_stays() {
     fs::write(second.path().join("etc/fresh/foreign"), "mine\n").unwrap();
     take_back(&host, (&from, &to), &steps, "update-1").await;
     let found = tree(second.path());
-    assert_eq!(found["/etc/stale/foreign"], "file 644 0:0 x1 mine\n");
+    assert_eq!(found["/etc/stale.mca-foreign/foreign"], "file 644 0:0 x1 mine\n");
+    assert!(!found["/etc/stale"].starts_with("directory"), "the host's own is back: {found:?}");
     assert_eq!(found["/etc/fresh/foreign"], "file 644 0:0 x1 mine\n");
     assert_eq!(found["/etc/hard"], "file 644 0:0 x2 old", "the rest is back");
 }
