@@ -33,11 +33,15 @@ impl State {
         let record = || stored::read_state(root, &state("record.json"), WHAT).ok();
         let mut before = record();
         let mut read = Self::read(root);
+        let mut was_wrong = false;
         for _ in 1..READINGS {
             let after = record();
-            if after == before {
+            let is_steady = after == before;
+            // Files beside the record come before it, and go after it: what is wrong is so twice.
+            if is_steady && (read.is_ok() || was_wrong) {
                 break;
             }
+            was_wrong = is_steady;
             (before, read) = (after, Self::read(root));
         }
         read
