@@ -26,6 +26,9 @@ pub struct State {
 /// Most readings of a state that changes meanwhile.
 const READINGS: usize = 20;
 
+/// A state that is wrong is read so often again.
+const SURE: usize = 4;
+
 impl State {
     /// Reads it. What a start would refuse is an error. Nobody waits for the lock here, so an agent may begin or end an update between two
     /// files: then all of them are read again.
@@ -33,18 +36,19 @@ impl State {
         let record = || stored::read_state(root, &state("record.json"), WHAT).ok();
         let mut before = record();
         let mut read = Self::read(root);
-        let mut was_wrong = false;
+        let (mut wrong, mut last) = (0, None);
         for _ in 1..READINGS {
             let after = record();
             let is_steady = after == before;
-            // Files beside the record come before it, and go after it: what is wrong is so twice.
-            if is_steady && (read.is_ok() || was_wrong) {
-                break;
+            // Files beside the record come before it, and go after it: what is wrong is so each time.
+            if is_steady && (read.is_ok() || wrong == SURE) {
+                return read;
             }
-            was_wrong = is_steady;
+            wrong = if is_steady { wrong + 1 } else { 0 };
+            last = read.ok().or(last);
             (before, read) = (after, Self::read(root));
         }
-        read
+        read.or_else(|error| last.ok_or(error))
     }
 
     fn read(root: &Root) -> Result<Self, JournalError> {
