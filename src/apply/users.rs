@@ -135,7 +135,7 @@ fn prepare(intent: &Intent<'_>, host: &Host, works: &mut [Work<'_>]) -> Result<(
             let new = new.and_then(|new| new.password.clone());
             work.password = match new {
                 Some(hash) => {
-                    keep_lock(host, work.name, old, &hash)?;
+                    keep_lock(host, work.name, &hash)?;
                     Some(hash)
                 }
                 None if is_own => Some(PasswordHash::locked()),
@@ -159,15 +159,9 @@ fn prepare(intent: &Intent<'_>, host: &Host, works: &mut [Work<'_>]) -> Result<(
 }
 
 /// Refuses to open a lock of an administrator, as a plan does: he may have set it since.
-fn keep_lock(
-    host: &Host,
-    name: &UserName,
-    old: Option<&Account>,
-    new: &PasswordHash,
-) -> Result<(), HostError> {
-    let old = old.and_then(|old| old.password.as_ref());
+fn keep_lock(host: &Host, name: &UserName, new: &PasswordHash) -> Result<(), HostError> {
     let found = accounts::password(&host.root, name.as_str())?;
-    if found.is_some_and(|found| found.is_lock_that_opens(old, new)) {
+    if found.is_some_and(|found| found.is_lock_that_opens(new)) {
         return Err(accounts::locked_by_hand(name.as_str()));
     }
     Ok(())

@@ -121,12 +121,11 @@ impl PasswordHash {
         (self.is_locked() && !hash.is_empty()).then(|| Self(hash.to_owned()))
     }
 
-    /// Returns true if a new password would open a lock that an administrator has set: the config's of before had none, or a hash is
-    /// behind it. An account that never had a password is as `!`, `!!` or `!unprovisioned`.
-    pub fn is_lock_that_opens(&self, old: Option<&Self>, new: &Self) -> bool {
+    /// Returns true if a new password would open a lock that an administrator has set: a hash is behind it. An account that never had a
+    /// password, or was made again, is as `!`, `!!` or `!unprovisioned`.
+    pub fn is_lock_that_opens(&self, new: &Self) -> bool {
         let is_hash = |hidden: Self| hidden == *new || hidden.0.starts_with('$');
-        let is_newer = old.is_some_and(|old| !old.is_locked()) || self.behind_lock().is_some_and(is_hash);
-        self.is_locked() && !new.is_locked() && is_newer
+        !new.is_locked() && self.behind_lock().is_some_and(is_hash)
     }
 
     /// Returns the same password behind a lock, as usermod(8) keeps it.

@@ -278,15 +278,14 @@ pub(super) fn account_holds(name: &UserName, account: &Account, observed: &Obser
 /// Returns why a password can't be set: an administrator has locked the account since a config, or this update, set one.
 pub(super) fn opens_lock(input: &PlanInput<'_>, user: &UserName) -> Option<Unreachable> {
     let found = input.facts.observed.accounts.get(user.as_str())?.password.as_ref()?;
-    let entry =
-        |spec: &HostSpec| spec.users.accounts.get(user).filter(|entry| entry.should_exist)?.password.clone();
-    let (old, new) = (entry(input.from), entry(input.to)?);
+    let entry = input.to.users.accounts.get(user).filter(|entry| entry.should_exist)?;
+    let new = entry.password.as_ref()?;
     let message = format!(
         "the password was locked on this host (`usermod --lock`), and this update would open it; unlock it (`usermod --unlock {user}`), or set \
          passwordHash to \"\""
     );
     let field = format!("{} passwordHash", user_field(user.as_str()));
-    found.is_lock_that_opens(old.as_ref(), &new).then(|| unreachable(ReasonKind::Obstacle, field, message))
+    found.is_lock_that_opens(new).then(|| unreachable(ReasonKind::Obstacle, field, message))
 }
 
 const ALWAYS: &str = "each host has root and needs it; remove the entry";
