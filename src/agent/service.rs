@@ -23,7 +23,8 @@ impl<C: ControlPlane> Agent<C> {
     #[must_use]
     pub fn with_settings(self, settings: SettingsLoader) -> Self {
         let mut agent = Self { settings, ..self };
-        agent.read_settings();
+        let read = agent.settings.read();
+        agent.take_settings(read);
         agent
     }
 
@@ -32,7 +33,8 @@ impl<C: ControlPlane> Agent<C> {
         // Who asks for it is answered anew.
         self.health.settings = None;
         self.telemetry.notify.reloading(self.host.clock.monotonic_micros());
-        if self.read_settings() {
+        let read = self.settings.read();
+        if self.take_settings(read) {
             info!(MESSAGE_ID = message::RELOADED, "Reloaded the settings: {:?}", self.node_settings);
         }
         self.telemetry.notify.reloaded();
@@ -41,8 +43,8 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Returns whether they changed what is in force. What is wrong with the file is reported until it is right.
-    fn read_settings(&mut self) -> bool {
-        match self.settings.read() {
+    fn take_settings(&mut self, read: Result<ReadSettings, Fault>) -> bool {
+        match read {
             Ok(ReadSettings { settings, unknown }) => {
                 for one in &unknown {
                     info!("Not applied: {one}");
@@ -109,8 +111,9 @@ impl<C: ControlPlane> Agent<C> {
     /// Judges the inputs beside the target: a person learns at once that one of them is wrong, and not at the next update.
     fn judge_other_inputs(&mut self) {
         // What is right takes effect at a reload, but for a file that was wrong: nothing else would end its fault.
-        if self.health.settings.is_some() || self.settings.read().is_err() {
-            self.read_settings();
+        let read = self.settings.read();
+        if self.health.settings.is_some() || read.is_err() {
+            self.take_settings(read);
         }
         let policy = self.control.check_policy().err().map(|error| AgentError::from(error).fault());
         let proxies = self.host.proxies.for_pulls().err().map(|error| AgentError::from(error).fault());

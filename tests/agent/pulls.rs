@@ -80,11 +80,8 @@ async fn failed_pull_is_retried_with_its_cause_in_report() {
     );
 }
 
-/// OCL-030: the image is staged when the drain is requested.
-#[tokio::test]
-async fn image_is_staged_before_drain_is_requested() {
-    let dir = tempfile::tempdir().unwrap();
-    plain_host::bare(dir.path());
+/// An OS whose pulls go well, and their number.
+fn counting() -> (Played, Rc<Cell<i32>>) {
     let pulled = Rc::new(Cell::new(0));
     let counted = Rc::clone(&pulled);
     let os = Played {
@@ -94,6 +91,15 @@ async fn image_is_staged_before_drain_is_requested() {
         }),
         ..Played::running(image("a"))
     };
+    (os, pulled)
+}
+
+/// OCL-030: the image is staged when the drain is requested.
+#[tokio::test]
+async fn image_is_staged_before_drain_is_requested() {
+    let dir = tempfile::tempdir().unwrap();
+    plain_host::bare(dir.path());
+    let (os, pulled) = counting();
     let root = Root::open(dir.path()).unwrap();
     let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
     let plane = FakeControlPlane::wanting("rendered-b", Some(image("b")));
@@ -118,15 +124,7 @@ async fn image_is_staged_before_drain_is_requested() {
 async fn dropped_deployment_is_staged_again_before_reboot() {
     let dir = tempfile::tempdir().unwrap();
     plain_host::bare(dir.path());
-    let pulled = Rc::new(Cell::new(0));
-    let counted = Rc::clone(&pulled);
-    let os = Played {
-        pulled: Box::new(move || {
-            counted.set(counted.get() + 1);
-            Box::pin(async { Ok(()) })
-        }),
-        ..Played::running(image("a"))
-    };
+    let (os, pulled) = counting();
     let seen = Rc::clone(&os.seen);
     let root = Root::open(dir.path()).unwrap();
     let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };

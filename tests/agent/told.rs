@@ -97,6 +97,13 @@ impl Scene {
         self.plane.nudge.notify_one();
     }
 
+    /// A new process tells soon what it is to do.
+    async fn tells_at_start(&self, config: &'static str) {
+        self.live(&mut Box::pin(self.agent().run()), SOON).await;
+        let last = self.last();
+        assert_eq!((last.state, of(config)(&last)), (NodeState::Working, true), "{last:#?}");
+    }
+
     /// The last report, for the cluster and for `status`.
     fn last(&self) -> NodeReport {
         let last = self.plane.reports.borrow().last().unwrap().clone();
@@ -214,9 +221,7 @@ async fn target_found_at_start_is_told_while_registry_is_silent() {
     scene.mute.set(true);
     scene.desire("rendered-b", "b");
     scene.plane.reports.borrow_mut().clear();
-    scene.live(&mut Box::pin(scene.agent().run()), SOON).await;
-    let last = scene.last();
-    assert_eq!((last.state, of("rendered-b")(&last)), (NodeState::Working, true), "{last:#?}");
+    scene.tells_at_start("rendered-b").await;
 }
 
 /// A try that repeats another one is none the better before its end.
@@ -292,9 +297,7 @@ async fn refused_target_is_told_over_failed_update() {
     // Another one is not yet at fault.
     scene.mute.set(true);
     scene.desire("rendered-c", "c");
-    scene.live(&mut Box::pin(scene.agent().run()), SOON).await;
-    let last = scene.last();
-    assert_eq!((last.state, of("rendered-c")(&last)), (NodeState::Working, true), "{last:#?}");
+    scene.tells_at_start("rendered-c").await;
 }
 
 /// Issue 33: a pull may take long, and goes on; that the target is not valid is told meanwhile.

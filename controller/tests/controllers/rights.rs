@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::cluster::{Identity, MachineConfigBuilder, object_api};
 use crate::connections::behind_proxy;
-use crate::process::{LEASE, NAMESPACE, SHORT_LEASE, condition};
-use crate::proxy::{Failing, Seam};
+use crate::process::{Cluster, LEASE, NAMESPACE, SHORT_LEASE, condition};
+use crate::proxy::{Failing, Proxy, Seam};
 use crate::refusals::{get, listener, page_until};
 use crate::rollout::ready_node;
 use crate::rollout_edges::{desired, until_desired};
@@ -22,18 +22,26 @@ const KINDS: [(&str, &str); 3] = [
     ("customresourcedefinitions", "customresourcedefinitions.apiextensions.k8s.io"),
 ];
 
-#[tokio::test]
-async fn missing_right_is_named_on_pools_and_readyz() {
+fn is_updated(pool: &Value) -> bool {
+    condition(pool, "Updated")["status"] == "True" && pool["status"]["machineCount"] == 1
+}
+
+/// A pool whose one node is updated, and whose controller has ended. Returns the target, too.
+async fn updated() -> (Cluster, Proxy, String) {
     let (cluster, proxy) = behind_proxy().await;
     cluster.pool("worker").await;
     cluster.config("worker", MachineConfigBuilder::new("50-a")).await;
     let first = cluster.start("first", &[]);
     let target = cluster.until_target("worker", "").await;
     ready_node(&cluster.client, "n1", &target).await;
-    let is_updated =
-        |pool: &Value| condition(pool, "Updated")["status"] == "True" && pool["status"]["machineCount"] == 1;
     cluster.until_pool("worker", "updated", is_updated).await;
     assert!(first.terminate().await.success());
+    (cluster, proxy, target)
+}
+
+#[tokio::test]
+async fn missing_right_is_named_on_pools_and_readyz() {
+    let (cluster, proxy, _) = updated().await;
     for (plural, resource) in KINDS {
         proxy.fail(Seam::new(Method::GET, &[&format!("/{plural}?")]).without("watch="), NO);
         let mut controller = cluster.start(plural, &[]);
@@ -102,16 +110,7 @@ async fn missing_right_to_leases_of_operator_is_named_on_pools() {
 /// The operator may begin to work unseen: no node is given a target until its Leases are watched, and the pool says why.
 #[tokio::test]
 async fn unwatched_leases_of_operator_give_no_target() {
-    let (cluster, proxy) = behind_proxy().await;
-    cluster.pool("worker").await;
-    cluster.config("worker", MachineConfigBuilder::new("50-a")).await;
-    let first = cluster.start("first", &[]);
-    let target = cluster.until_target("worker", "").await;
-    ready_node(&cluster.client, "n1", &target).await;
-    let is_updated =
-        |pool: &Value| condition(pool, "Updated")["status"] == "True" && pool["status"]["machineCount"] == 1;
-    cluster.until_pool("worker", "updated", is_updated).await;
-    assert!(first.terminate().await.success());
+    let (cluster, proxy, target) = updated().await;
     for name in ["machine-config", "machine-config-controller"] {
         proxy.fail(Seam::new(Method::GET, &["/leases?", &format!("metadata.name%3D{name}&"), "watch="]), NO);
     }
