@@ -203,7 +203,8 @@ pub(super) fn layering(
     // Two builds of one config: another Containerfile. One that has not ended is the one that is meant now (one at a time runs): a node
     // that is given the image of the other one reboots twice. Else the one whose image is named, else the newest by what it did.
     let is_published = |of: &OsBuild| of.build.image.is_some() && of.build.image == config.build.image;
-    let is_old = |of: &OsBuild| is_published(of) && is_superseded(config);
+    let is_over = is_superseded(config) || names_unread_build(config, builds);
+    let is_old = |of: &OsBuild| is_published(of) && is_over;
     candidates.sort_by_key(|(_, of)| {
         let state = of.build.state;
         (state.is_final(), is_old(of), !is_published(of), state != State::Succeeded)
@@ -230,11 +231,17 @@ fn is_superseded(config: &OsConfig) -> bool {
     config.build.observed > 0 && config.build.observed < config.build.generation
 }
 
+/// Returns true if the build that is named as the current one was not read yet: the image that is published is of the one before.
+fn names_unread_build(config: &OsConfig, builds: &BTreeMap<String, OsBuild>) -> bool {
+    config.build.current.as_ref().is_some_and(|name| !name.is_empty() && !builds.contains_key(name))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::CURRENT_BUILD;
 
     fn object(value: Value) -> DynamicObject {
         serde_json::from_value(value).unwrap()
@@ -302,6 +309,36 @@ mod tests {
         let waiting = Layering::Waiting { machine_os_config: "worker".to_owned() };
         assert_eq!(state(&image, build("a", "Succeeded")), waiting);
         assert_eq!(layering("worker", "b", &BTreeMap::new(), &BTreeMap::new()), Layering::None);
+    }
+
+    /// A build controller names its next build on the MachineOSConfig, and the build itself is read a moment later.
+    #[test]
+    fn nodes_wait_for_build_that_is_named_and_not_read() {
+        let image = format!("example.com/os@sha256:{}", "a".repeat(64));
+        let found = |current: &str| {
+            let config = OsConfig::of(&object(json!({
+                "metadata": { "name": "worker", "annotations": { CURRENT_BUILD: current } },
+                "spec": { "machineConfigPool": { "name": "worker" } },
+                "status": { "currentImagePullSpec": image },
+            })));
+            let build = OsBuild::of(&object(json!({
+                "metadata": { "name": "worker-1" },
+                "spec": { "machineConfig": { "name": "b" }, "machineOSConfig": { "name": "worker" } },
+                "status": {
+                    "digestedImagePushSpec": image,
+                    "conditions": [{ "type": "Succeeded", "status": "True" }],
+                },
+            })));
+            let builds = BTreeMap::from([("worker-1".to_owned(), build)]);
+            layering("worker", "b", &BTreeMap::from([("worker".to_owned(), config)]), &builds)
+        };
+        let built = Layering::Build {
+            machine_os_build: "worker-1".to_owned(),
+            state: BuildState::Built(image.clone()),
+        };
+        assert_eq!(found("worker-1"), built);
+        assert_eq!(found(""), built);
+        assert_eq!(found("worker-2"), Layering::Waiting { machine_os_config: "worker".to_owned() });
     }
 
     /// A new Containerfile while the image of the old one is rolled out: each node would reboot for either.
