@@ -8,8 +8,9 @@ use jiff::{Timestamp, Unit};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
+use super::causes::Causes;
 use super::client::{RequestError, send};
 use super::conflict::{Expected, or_judged};
 use super::write::{Write, write};
@@ -30,16 +31,29 @@ pub(super) enum Reached {
 }
 
 /// Reports the progress of a drain, where the cluster has the node's object; returns false if that failed. No drain waits
-/// for it.
-pub(super) async fn report(client: &Client, node: &str, config: &str, reached: Reached) -> bool {
+/// for it. A cause that comes back is logged once.
+pub(super) async fn report(
+    client: &Client,
+    causes: &Causes,
+    node: &str,
+    config: &str,
+    reached: Reached,
+) -> bool {
     match apply(client, node, config, reached).await {
-        Ok(()) => true,
+        Ok(()) => {
+            if causes.is_over(node) {
+                info!("node {node}: {reached:?} is reported in its MachineConfigNode");
+            }
+            true
+        }
         Err(error) if error.is_conflict() && error.code() == 404 => {
             debug!("node {node} has no MachineConfigNode");
             true
         }
         Err(error) => {
-            warn!("node {node}: {reached:?} can't be reported in its MachineConfigNode: {error}");
+            if causes.is_news(node, &error.to_string()) {
+                warn!("node {node}: {reached:?} can't be reported in its MachineConfigNode: {error}");
+            }
             false
         }
     }

@@ -23,6 +23,7 @@ use tracing::{info, warn};
 use machine_config_core::model::Timestamp;
 
 use super::cache::{Cache, Journal, Kind, Snapshot};
+use super::causes::Causes;
 use super::client::{RequestError, uptime};
 use super::config_node::{self, Reached};
 use super::contested::{Contested, Field};
@@ -72,9 +73,9 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     info!("The drain controller runs");
     let budgets = SharedBudgets::new();
     let journal = cache.journal();
-    let contested = Contested::default();
+    let (contested, unreported) = (Contested::default(), Causes::default());
     let mut controller = Controller {
-        context: Context { client, cache, metrics, budgets, contested },
+        context: Context { client, cache, metrics, budgets, contested, unreported },
         tasks: JoinSet::new(),
         running: BTreeMap::new(),
         refused: BTreeSet::new(),
@@ -105,6 +106,8 @@ struct Context {
     budgets: SharedBudgets,
     /// Writes to nodes, also of requests that are over.
     contested: Contested,
+    /// Causes of reports in MachineConfigNodes that are not written, as they were logged.
+    unreported: Causes,
 }
 
 struct Controller {
@@ -373,12 +376,13 @@ impl NodeTask {
         let config =
             view.desired.and_then(|desired| desired.split_once('-')).map_or("", |(_, config)| config);
         let (client, node, config) = (self.context.client.clone(), self.name.clone(), config.to_owned());
+        let causes = self.context.unreported.clone();
         let before = self.report.take();
         let mut report = tokio::spawn(async move {
             if let Some(before) = before {
                 drop(before.await);
             }
-            config_node::report(&client, &node, &config, reached).await
+            config_node::report(&client, &causes, &node, &config, reached).await
         });
         match timeout(REPORT_TIME, &mut report).await {
             Ok(Ok(true)) => self.reported.reached = Some(reached),

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::cache::{Cache, Kind};
+use super::causes::Causes;
 use super::client::{Fence, RequestError, limited, send, uptime};
 use super::error::RunError;
 use super::failure::Failure;
@@ -69,6 +70,8 @@ pub(super) struct Leader {
     known_breaks: u64,
     /// The cause that the Lease is not written, as it was logged.
     unwritten: Option<String>,
+    /// The cause that the Lease is not read, as it was logged.
+    unread: Causes,
 }
 
 /// A write that is not answered yet.
@@ -107,6 +110,7 @@ impl Leader {
             starting: Starting::default(),
             known_breaks: watches::breaks(),
             unwritten: None,
+            unread: Causes::default(),
         };
         (leader, receiver)
     }
@@ -354,11 +358,14 @@ impl Leader {
         let limit = self.candidacy.timing.request_timeout();
         match limited(limit, send(self.api.get_opt(&self.candidacy.name))).await {
             Ok(object) => {
+                self.unread.is_over(&self.candidacy.name);
                 self.take(object);
                 true
             }
             Err(error) => {
-                warn!("Lease {} can't be read: {error}", self.candidacy.name);
+                if self.unread.is_news(&self.candidacy.name, &error.to_string()) {
+                    warn!("Lease {} can't be read: {error}", self.candidacy.name);
+                }
                 false
             }
         }
@@ -412,6 +419,9 @@ impl Leader {
         if self.election.held().is_none() {
             return;
         }
+        if lease.is_ok() {
+            self.unread.is_over(&self.candidacy.name);
+        }
         match lease {
             Ok(_) if is_known => watches::judge(check.breaks, self.witness.version()),
             Ok(lease) => {
@@ -419,7 +429,9 @@ impl Leader {
                 watches::judge(check.breaks, None);
             }
             Err(error) => {
-                warn!("Lease {} can't be read: {error}; reading what broke again", self.candidacy.name);
+                if self.unread.is_news(&self.candidacy.name, &error.to_string()) {
+                    warn!("Lease {} can't be read: {error}; reading what broke again", self.candidacy.name);
+                }
                 watches::judge(check.breaks, None);
             }
         }

@@ -110,21 +110,36 @@ async fn missing_right_to_leases_of_operator_is_named_on_pools() {
 /// The operator may begin to work unseen: no node is given a target until its Leases are watched, and the pool says why.
 #[tokio::test]
 async fn unwatched_leases_of_operator_give_no_target() {
+    let words = "no node is given a target: leases.coordination.k8s.io can't be read: the role has no right for it (403)";
+    unwatched_leases(NO, &[words]).await;
+}
+
+/// A watch that nobody answers is no news of the operator.
+#[tokio::test]
+async fn silent_leases_of_operator_give_no_target() {
+    let words = ["no node is given a target: leases.coordination.k8s.io have not been watched for ", " s: "];
+    unwatched_leases(Failing::NeverAnswers, &words).await;
+}
+
+/// The Leases of the operator are not watched; the pool says so with these words.
+async fn unwatched_leases(failing: Failing, words: &[&str]) {
     let (cluster, proxy, target) = updated().await;
     for name in ["machine-config", "machine-config-controller"] {
-        proxy.fail(Seam::new(Method::GET, &["/leases?", &format!("metadata.name%3D{name}&"), "watch="]), NO);
+        let parts = ["/leases?", &format!("metadata.name%3D{name}&"), "watch="];
+        proxy.fail(Seam::new(Method::GET, &parts), failing);
     }
     let mut controller = cluster.start("a", &[]);
     let listener = listener(&mut controller).await;
-    cluster.config("worker", MachineConfigBuilder::new("50-a").karg("quiet")).await;
-    let words = "no node is given a target: leases.coordination.k8s.io can't be read: the role has no right for it (403)";
+    proxy.all_failed().await;
     let is_named = |pool: &Value| {
         let degraded = condition(pool, "Degraded");
-        degraded["reason"] == "Unread" && degraded["message"].as_str().unwrap_or_default().contains(words)
+        let message = degraded["message"].as_str().unwrap_or_default();
+        degraded["reason"] == "Unread" && words.iter().all(|words| message.contains(words))
     };
-    cluster.until_pool("worker", words, is_named).await;
+    cluster.until_pool("worker", words[0], is_named).await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a").karg("quiet")).await;
     let second = cluster.until_target("worker", &target).await;
-    proxy.failed(3).await;
+    proxy.failed(2).await;
     assert_eq!(desired(&cluster.client, "n1").await, Some(target));
     assert_eq!(get(listener, "/readyz").0, 503);
     proxy.mend();
