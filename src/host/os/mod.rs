@@ -16,6 +16,7 @@ pub mod worker;
 
 mod change;
 mod error;
+mod rate;
 mod sysroot_cache;
 
 use std::fmt;

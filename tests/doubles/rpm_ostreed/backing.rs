@@ -375,7 +375,10 @@ async fn work(job: Job, all: &[Deployment], progress: UnboundedSender<String>) -
 /// Returns the text as rpm-ostree prints it.
 fn real(text: &str) -> String {
     match text.strip_prefix("pulling layer ").and_then(|rest| rest.split_once(" of ")) {
-        Some((layer, of)) => format!("[{layer}/{of}] Fetching ostree chunk (1.0\u{a0}kB)"),
+        Some((layer, of)) => {
+            let of = of.split(',').next().unwrap_or_default();
+            format!("[{layer}/{of}] Fetching ostree chunk (1.0\u{a0}kB)")
+        }
         None => text.to_owned(),
     }
 }

@@ -2,9 +2,12 @@
 //!
 //! The protocol is experimental: unknown lines are left out, and nothing depends on it.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 use crate::host::os::OsProgress;
+use crate::host::os::rate::Rate;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -47,15 +50,16 @@ struct Subtask {
     completed: bool,
 }
 
-/// Reads a line; `None` for a line without progress.
-pub(super) fn parse(line: &str) -> Option<OsProgress> {
+/// Reads a line, told at this time since the start; `None` for a line without progress.
+pub(super) fn parse(line: &str, at: Duration, rate: &mut Rate) -> Option<OsProgress> {
     match serde_json::from_str(line).ok()? {
         Line::ProgressBytes { task, bytes, bytes_total, steps, steps_total } => {
             let of =
                 if bytes_total == 0 { String::new() } else { format!(" of {}", bytes_total.div_ceil(MIB)) };
             let layers =
                 if steps_total == 0 { String::new() } else { format!(", layer {steps} of {steps_total}") };
-            let text = format!("{task}: {}{of} MiB{layers}", bytes / MIB);
+            let rate = rate.at(at, bytes).map(|rate| format!(", {rate}")).unwrap_or_default();
+            let text = format!("{task}: {}{of} MiB{layers}{rate}", bytes / MIB);
             Some(OsProgress::new(&text, percent(bytes, bytes_total)))
         }
         Line::ProgressSteps { task, description, steps, steps_total, subtasks } => {
@@ -104,7 +108,7 @@ mod tests {
         ];
         for (line, expected) in cases {
             let expected = expected.map(|(text, percent)| OsProgress { text: text.to_owned(), percent });
-            assert_eq!(parse(line), expected, "{line}");
+            assert_eq!(parse(line, Duration::ZERO, &mut Rate::default()), expected, "{line}");
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::net::unix::pipe::Receiver;
@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::super::OsProgress;
 use super::super::error::{OsError, OsErrorKind};
+use super::super::rate::Rate;
 use super::progress;
 use crate::host::command::{Lines, last_words};
 use crate::host::lock_holder;
@@ -282,6 +283,8 @@ impl Bootc {
             Program { pipe: Some(writer), environment, ..self.program(run, &command, &description, &fields) };
         let reader = Receiver::from_owned_fd(reader).map_err(failed)?;
         let mut lines = Lines::new(reader);
+        let (began, mut rate) = (Instant::now(), Rate::default());
+        let mut report = |line: &str| self.report_line(line, began.elapsed(), &mut rate, progress);
         let mut ended = std::pin::pin!(units.run(program));
         loop {
             tokio::select! {
@@ -290,7 +293,7 @@ impl Bootc {
                     // Its last lines may arrive after its end. A program that it started may keep the pipe open.
                     let rest = async {
                         while let Ok(Some(line)) = lines.next().await {
-                            self.report_line(&line, progress);
+                            report(&line);
                         }
                     };
                     drop(timeout(LAST_LINES_TIMEOUT, rest).await);
@@ -298,7 +301,7 @@ impl Bootc {
                 }
                 // Cancel-safe: the read part of a line is kept in `lines`.
                 line = lines.next() => match line {
-                    Ok(Some(line)) => self.report_line(&line, progress),
+                    Ok(Some(line)) => report(&line),
                     // bootc has closed it; systemd reports its end.
                     Ok(None) | Err(_) => return ended.await,
                 },
@@ -306,8 +309,8 @@ impl Bootc {
         }
     }
 
-    fn report_line(&self, line: &str, progress: &(dyn Fn(OsProgress) + '_)) {
-        if let Some(step) = progress::parse(line) {
+    fn report_line(&self, line: &str, at: Duration, rate: &mut Rate, progress: &(dyn Fn(OsProgress) + '_)) {
+        if let Some(step) = progress::parse(line, at, rate) {
             self.reports.store(true, Ordering::Relaxed);
             progress(step);
         }

@@ -28,6 +28,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::super::Preflight;
 use super::super::error::{OsError, OsErrorKind, of_skopeo};
+use super::super::rate::Rate;
 use super::super::worker::protocol::{Secret, WithoutCommit};
 use super::failed::failed;
 use super::oci::View;
@@ -387,12 +388,15 @@ struct Tally {
     total: u64,
     done: u64,
     reported: Option<u8>,
+    began: Instant,
+    rate: Rate,
 }
 
 impl Tally {
     fn new(sizes: impl Iterator<Item = u64>) -> Self {
         let (layers, total) = sizes.fold((0, 0), |(layers, total), size| (layers + 1, total + size));
-        Self { layers, begun: 0, total, done: 0, reported: None }
+        let (began, rate) = (Instant::now(), Rate::default());
+        Self { layers, begun: 0, total, done: 0, reported: None, began, rate }
     }
 
     fn layer(&mut self, event: &ImportProgress, progress: &dyn Fn(String, Option<u8>)) {
@@ -413,12 +417,14 @@ impl Tally {
 
     /// Reports each percent once.
     fn report_progress(&mut self, fetched: u64, progress: &dyn Fn(String, Option<u8>)) {
-        let percent = ((self.done + fetched).min(self.total) * 100).checked_div(self.total);
-        let percent = percent.and_then(|p| u8::try_from(p).ok());
+        let bytes = (self.done + fetched).min(self.total);
+        let percent = (bytes * 100).checked_div(self.total).and_then(|p| u8::try_from(p).ok());
+        let rate = self.rate.at(self.began.elapsed(), bytes);
         if percent > self.reported {
             self.reported = percent;
+            let rate = rate.map(|rate| format!(", {rate}")).unwrap_or_default();
             // The bytes of a layer may be reported before its start.
-            progress(format!("pulling layer {} of {}", self.begun.max(1), self.layers), percent);
+            progress(format!("pulling layer {} of {}{rate}", self.begun.max(1), self.layers), percent);
         }
     }
 }
