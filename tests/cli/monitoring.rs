@@ -84,36 +84,46 @@ fn check_link(name: &str, url: &str) {
     );
 }
 
-/// A number on the dashboard says by its color whether it is well, and leads to what to do.
+/// A number on a dashboard says by its color whether it is well, and leads to what to do.
 #[test]
-fn numbers_of_dashboard_have_thresholds_and_links() {
-    let dashboard = dashboard();
-    let mut numbers = 0;
-    for panel in each(&dashboard, "/panels") {
-        let title = text(panel, "/title");
-        each(panel, "/links").for_each(|link| check_link(title, text(link, "/url")));
-        if text(panel, "/type") != "stat" {
-            continue;
-        }
-        numbers += 1;
-        assert_eq!(text(panel, "/fieldConfig/defaults/color/mode"), "thresholds", "{title}");
-        assert_eq!(text(panel, "/options/colorMode"), "background", "{title}");
-        let steps: Vec<&Value> = each(panel, "/fieldConfig/defaults/thresholds/steps").collect();
-        // Grafana takes the first step for all below the second.
-        assert!(steps.len() > 1 && steps[0]["value"].is_null(), "{title}: {steps:?}");
-        let values: Vec<f64> = steps[1..].iter().map(|step| step["value"].as_f64().unwrap()).collect();
-        assert!(
-            values.is_sorted() && steps.iter().all(|step| step["color"].is_string()),
-            "{title}: {steps:?}"
-        );
-        assert!(each(panel, "/links").next().is_some(), "{title} leads nowhere");
+fn numbers_of_dashboards_have_thresholds_and_links() {
+    for dashboard in dashboards() {
+        let panels = each(&dashboard, "/panels");
+        let numbers = panels.filter(|panel| {
+            let title = text(panel, "/title");
+            each(panel, "/links").for_each(|link| check_link(title, text(link, "/url")));
+            let is_number = text(panel, "/type") == "stat";
+            if is_number {
+                check_number(title, panel);
+            }
+            is_number
+        });
+        let numbers = numbers.count();
+        assert!(numbers >= 6, "{numbers} of {}", text(&dashboard, "/title"));
     }
-    assert!(numbers >= 6, "{numbers}");
 }
 
-fn dashboard() -> Value {
-    let maps = file(&manifests().join("components/controller-monitoring/dashboard.yaml"));
-    documents(text(&maps[0], "/data/machine-config.json"), "dashboard").remove(0)
+fn check_number(title: &str, panel: &Value) {
+    assert_eq!(text(panel, "/fieldConfig/defaults/color/mode"), "thresholds", "{title}");
+    assert_eq!(text(panel, "/options/colorMode"), "background", "{title}");
+    let steps: Vec<&Value> = each(panel, "/fieldConfig/defaults/thresholds/steps").collect();
+    // Grafana takes the first step for all below the second.
+    assert!(steps.len() > 1 && steps[0]["value"].is_null(), "{title}: {steps:?}");
+    let values: Vec<f64> = steps[1..].iter().map(|step| step["value"].as_f64().unwrap()).collect();
+    assert!(values.is_sorted() && steps.iter().all(|step| step["color"].is_string()), "{title}: {steps:?}");
+    assert!(each(panel, "/links").next().is_some(), "{title} leads nowhere");
+}
+
+/// Returns the dashboards of the controller and of the agents.
+fn dashboards() -> [Value; 2] {
+    [("controller-monitoring", "machine-config"), ("monitoring", "machine-config-agents")].map(
+        |(component, name)| {
+            let maps = file(&manifests().join("components").join(component).join("dashboard.yaml"));
+            let dashboard = documents(text(&maps[0], &format!("/data/{name}.json")), "dashboard").remove(0);
+            assert_eq!(text(&dashboard, "/uid"), name);
+            dashboard
+        },
+    )
 }
 
 /// The job that the alerts name is the one that the `PodMonitor` makes, and its port is the Deployment's.
@@ -134,16 +144,30 @@ fn pods_are_scraped_under_name_in_alerts() {
 }
 
 #[test]
-fn dashboard_shows_existing_metrics() {
-    let dashboard = dashboard();
-    let panels: Vec<&Value> = each(&dashboard, "/panels").collect();
-    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
-    assert_eq!(ids.len(), panels.len(), "ids are unique");
-    for panel in panels {
-        let title = text(panel, "/title");
-        assert!(each(panel, "/targets").count() > 0, "{title}");
-        for target in each(panel, "/targets") {
-            check_agent_metrics(title, text(target, "/expr"));
+fn dashboards_show_existing_metrics() {
+    for dashboard in dashboards() {
+        let panels: Vec<&Value> = each(&dashboard, "/panels").collect();
+        let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+        assert_eq!(ids.len(), panels.len(), "ids are unique");
+        for panel in panels {
+            let title = text(panel, "/title");
+            assert!(each(panel, "/targets").count() > 0, "{title}");
+            for target in each(panel, "/targets") {
+                check_agent_metrics(title, text(target, "/expr"));
+            }
+            check_place(title, panel, &dashboard);
         }
+    }
+}
+
+/// No panel hides another one, and each is within the 24 columns.
+fn check_place(title: &str, panel: &Value, dashboard: &Value) {
+    let place = |panel: &Value| ["x", "y", "w", "h"].map(|name| panel["gridPos"][name].as_u64().unwrap());
+    let [x, y, w, h] = place(panel);
+    assert!(x + w <= 24, "{title}");
+    for other in each(dashboard, "/panels").filter(|other| other["id"] != panel["id"]) {
+        let [ox, oy, ow, oh] = place(other);
+        let is_beside = x + w <= ox || ox + ow <= x || y + h <= oy || oy + oh <= y;
+        assert!(is_beside, "{title} and {}", text(other, "/title"));
     }
 }
