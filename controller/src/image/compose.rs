@@ -151,15 +151,22 @@ fn without_bound(mut ignition: Value) -> Value {
     ignition
 }
 
-/// The part that `apply` can bring to an image: files, units and the account. Other sections are for machines.
+/// What `apply` can bring to an image, by section and field. All else is for machines.
+const CARRIED: [(&str, &[&str]); 4] = [
+    ("ignition", &["version"]),
+    ("passwd", &["groups", "users"]),
+    ("storage", &["directories", "files", "links"]),
+    ("systemd", &["units"]),
+];
+
+/// Returns the part of a config that an image carries.
 fn applied(name: &str, ignition: &Value) -> Value {
     let mut config = Map::new();
-    let taken = |section: &str, field: &str| Some(json!({ field: ignition.get(section)?.get(field)? }));
-    for (section, field) in
-        [("ignition", "version"), ("passwd", "users"), ("storage", "files"), ("systemd", "units")]
-    {
-        if let Some(part) = taken(section, field) {
-            config.insert(section.to_owned(), part);
+    for (section, fields) in CARRIED {
+        let taken = |field: &&str| Some(((*field).to_owned(), ignition.get(section)?.get(*field)?.clone()));
+        let part: Map<String, Value> = fields.iter().filter_map(taken).collect();
+        if !part.is_empty() {
+            config.insert(section.to_owned(), part.into());
         }
     }
     json!({

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
+use machine_config_core::model::machineconfig::MachineConfig as Document;
 use serde_json::json;
 
 use super::*;
@@ -165,6 +166,38 @@ fn image_keeps_whole_config_and_apply_gets_what_an_image_can_carry() {
     assert_eq!(storage["files"].as_array().unwrap().len(), 1, "a builder has its own /etc/hosts");
     assert_eq!(applied["spec"].as_object().unwrap().keys().collect::<Vec<_>>(), ["config"]);
     assert_eq!(files["hosts"], b"192.0.2.1 a");
+}
+
+/// Entries of each kind that a node applies are in the image, too: the config that it names has them.
+#[test]
+fn apply_gets_each_entry_that_an_image_can_carry() {
+    let config = json!({
+        "ignition": { "version": "3.4.0" },
+        "passwd": {
+            "groups": [{ "name": "app", "gid": 1200 }],
+            "users": [{ "name": "app", "uid": 1200, "primaryGroup": "app" }],
+        },
+        "storage": {
+            "directories": [{ "path": "/etc/app.d", "mode": 0o750 }],
+            "files": [{ "path": "/etc/app.d/a", "contents": { "source": "data:,a" } }],
+            "links": [{ "path": "/etc/app.conf", "target": "app.d/a" }],
+            "luks": [{ "name": "data", "device": "/dev/sdb" }],
+        },
+        "systemd": { "units": [{ "name": "app.service", "mask": true }] },
+    });
+    let files = files(&composed(&request(&rendered(&json!({ "config": config })), "")));
+    let spec = |name: &str| {
+        let document = Document::parse(&files[name], name).unwrap();
+        document.spec(None).unwrap()
+    };
+    let (whole, applied) = (spec("machineconfig.json"), spec("applied.json"));
+    assert_eq!(applied.files, whole.files);
+    assert_eq!(applied.directories, whole.directories);
+    assert_eq!(applied.links, whole.links);
+    assert_eq!(applied.users, whole.users);
+    assert_eq!(applied.units, whole.units);
+    assert!(applied.directories.len() + applied.links.len() + applied.files.len() == 3);
+    assert!(!String::from_utf8_lossy(&files["applied.json"]).contains("luks"));
 }
 
 #[test]

@@ -166,13 +166,14 @@ async fn containerfile_becomes_image_by_real_buildah() {
         registry.address
     );
     let builds = Builds::with_settings(&registry.address, &conf).await;
-    builds.cluster.config("worker", MachineConfigBuilder::new("99-base").os_image_url(&base)).await;
+    let config = MachineConfigBuilder::new("99-base").os_image_url(&base).file("/etc/app.d/a", 0o644, "a");
+    builds.cluster.config("worker", config.link("/etc/app.conf", "app.d/a")).await;
     let _controller = builds.start("a", &[]);
     let jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
     let pods = lab.path().join("pods");
     let _runner = PodRunner::start(&builds.cluster.bench, &pods, &[("registry.test/agent:1", &image)]).await;
     builds.secret().await;
-    builds.os_config("FROM configs AS final\nRUN echo user >/usr/share/user").await;
+    builds.os_config("FROM configs AS final\nRUN echo user >/usr/share/user && cat /etc/app.conf").await;
     let (first, image) = builds.until_published("").await;
     is_pushed(&image, &registry.address, &first);
     jobs.until_gone().await;

@@ -153,6 +153,7 @@ where
 pub struct MachineConfigBuilder {
     name: String,
     files: Vec<Value>,
+    links: Vec<Value>,
     units: Vec<Value>,
     users: Vec<Value>,
     spec: serde_json::Map<String, Value>,
@@ -165,6 +166,7 @@ impl MachineConfigBuilder {
         Self {
             name: name.to_owned(),
             files: vec![],
+            links: vec![],
             units: vec![],
             users: vec![],
             spec: spec.as_object().unwrap().clone(),
@@ -182,6 +184,12 @@ impl MachineConfigBuilder {
     /// With a file whose contents are given as in Ignition.
     pub fn contents(mut self, path: &str, contents: &Value) -> Self {
         self.files.push(json!({ "path": path, "mode": 0o644, "overwrite": true, "contents": contents }));
+        self
+    }
+
+    /// With a link.
+    pub fn link(mut self, path: &str, target: &str) -> Self {
+        self.links.push(json!({ "path": path, "target": target }));
         self
     }
 
@@ -225,7 +233,7 @@ impl MachineConfigBuilder {
         let mut spec = self.spec;
         let config = json!({
             "ignition": { "version": "3.4.0" },
-            "storage": { "files": self.files },
+            "storage": { "files": self.files, "links": self.links },
             "systemd": { "units": self.units },
             "passwd": { "users": self.users },
         });
