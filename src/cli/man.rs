@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Arguments, command: clap::Command) -> Result<u8, C
 }
 
 /// As docs/reference.md has it.
-const EXITS: [Exit; 8] = [
+const EXITS: [Exit; 10] = [
     Exit::DONE,
     Exit {
         code: "1",
@@ -40,7 +40,13 @@ const EXITS: [Exit; 8] = [
     },
     Exit::USAGE,
     Exit::REFUSED,
+    Exit { code: "3", meaning: "Unreconcilable (status --exit-code)", verbs: &["status"] },
     Exit::FAILED,
+    Exit {
+        code: "4",
+        meaning: "Degraded, or the host cannot be read (status --exit-code)",
+        verbs: &["status"],
+    },
     Exit::of_all("5", "the agent's state is unreadable; nothing was touched"),
     Exit {
         code: "102-105",
