@@ -705,6 +705,9 @@ async fn start_without_watches_is_reported_and_mended() {
     let mut daemon = Daemon::start_by(node, &["--reboot-by", "supervisor"], &[], by);
     let unwatched = |report: &Value| {
         report["reason"].as_str().unwrap().starts_with("TooManyWatches: ")
+            && ["max_user_watches", "sysctl"]
+                .iter()
+                .all(|word| report["fault"]["next"].as_str().unwrap().contains(word))
             && report["currentConfig"] == "rendered-worker-a"
     };
     daemon.until("the applied config, and that nothing is watched", unwatched).await;

@@ -7,7 +7,7 @@ Minutes: 0.1; in a machine 2
 
 import json
 
-from harness import host_snapshot
+from harness import faults, host_snapshot
 from harness.agent import CONTROL, config, no_action
 
 PATH, OTHER = "/etc/lab/settings.conf", "/etc/lab/other.conf"
@@ -40,6 +40,8 @@ CASES = {
     "directory": (lambda spec: storage(spec)["files"][1].update(path="/etc/default"),
                   "Unreconcilable", "HostNotPrepared", ("/etc/default", "directory")),
 }
+# Rows of the table of faults.
+ROWS = {"remote": "remote_file", "disks": "disks_changed"}
 
 
 def refused(test, what, before, state, words):
@@ -75,6 +77,8 @@ def play(test):
         before = host_snapshot.state(machine)
         agent.set_target(wrong(f"rendered-worker-{name}", change))
         refused(test, name, before, state, (reason, *words))
+        if name in ROWS:
+            faults.printed(test, ROWS[name])
         good = f"rendered-worker-{number}"
         agent.set_target(config(good, {PATH: f"of = {number}\n"}))
         good_again(test, good)

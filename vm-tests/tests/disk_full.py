@@ -10,7 +10,7 @@ import json
 import random
 import re
 
-from harness import host_snapshot
+from harness import faults, host_snapshot
 from harness.agent import CONTROL, config, no_action
 from harness.space import MIB, empty, fill, kept_free
 
@@ -70,6 +70,7 @@ def root_is_full(test, image):
     test.same(f"needed {needed} MiB", LAYER // MIB <= needed <= 3 * LAYER // MIB, True)
     test.same(f"free {free} MiB", LAYER // MIB // 4 <= free <= LAYER // MIB // 2 + 1, True)
     test.same("changed", host_snapshot.differences(before, host_snapshot.state(machine)), [])
+    faults.printed(test, "sysroot_full")
     test.same("objects in the repository", host_snapshot.objects(machine), objects)
     empty(machine, ROOT)
 
@@ -85,6 +86,7 @@ def boot_is_full(test, image):
     test.same(f"needed {needed} MiB", needed > INITRAMFS / MIB, True)
     test.same(f"free {free} MiB", INITRAMFS / MIB / 2 - 1 <= free <= INITRAMFS / MIB / 2, True)
     test.same("changed", host_snapshot.differences(before, host_snapshot.state(machine)), [])
+    faults.printed(test, "boot_full")
     empty(machine, BOOT)
 
 

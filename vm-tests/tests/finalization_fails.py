@@ -7,6 +7,7 @@ Minutes: 0.2; in a machine 6
 
 import json
 
+from harness import faults
 from harness.agent import config, no_action
 
 PATH, BROUGHT = "/etc/lab/settings.conf", "/etc/lab/app.conf"
@@ -36,6 +37,7 @@ def play(test):
     told = [json.dumps(line["MESSAGE"]) for line in agent.logged("FAULT", "RESTAGED")]
     test.same("told with its cause, both times", ["Operation not permitted" in line for line in told], [True, True])
     test.same("reboots that were asked for", len(agent.logged("REBOOT")), 2)
+    faults.printed(test, "finalization_fails")
     agent.wait_status("the undo", lambda status: status["state"] == "Degraded" and status["phase"] == "Idle")
     hint = machine.run("cat", "/run/motd.d/90-machine-config-agent.motd")
     test.same("the hint at a login", hint.startswith("machine-config-agent: this node is Degraded. Deployment"), True)

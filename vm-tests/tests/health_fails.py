@@ -5,6 +5,7 @@ Boots: 4
 Minutes: 0.4; in a machine 6
 """
 
+from harness import faults
 from harness.agent import config, no_action
 
 PATH, WRITTEN, VERSION = "/etc/lab/settings.conf", "/etc/lab/written.conf", "/usr/share/lab/version"
@@ -41,6 +42,7 @@ def play(test):
     test.same("the deployment before", machine.deployment, old)
     status = agent.wait_status("the hold", lambda status: status["state"] == "Degraded" and status["phase"] == "Idle")
     test.same("the fault", status["fault"]["reason"], "HealthCheckFailed")
+    faults.printed(test, "image_ill")
     for words in ("health check 10-app: exit code 7: the app does not answer", SECOND):
         test.same(f"it names {words!r}", words in status["fault"]["message"], True)
     test.same(VERSION, machine.read(VERSION), "1\n")

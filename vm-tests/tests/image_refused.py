@@ -8,13 +8,19 @@ Minutes: 0.3; in a machine 3
 import json
 from itertools import groupby
 
-from harness import host_snapshot
+from harness import faults, host_snapshot
 from harness.agent import config, no_action
 
 PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
 FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
 WANTED = config(SECOND, {PATH: "version = 2\n", BROUGHT: "from = image\n"})
 BOOTABLE = {"ostree.bootable": "true", "containers.bootc": "1"}
+# Rows of the table of faults.
+ROWS = {
+    "ImageWrongArchitecture": "image_of_other_architecture",
+    "ImageNotBootable": "image_not_bootable",
+    "ImageDigestMismatch": "manifest_changed",
+}
 
 
 def pushed(test, tag, digest):
@@ -70,6 +76,8 @@ def play(test):
     before = host_snapshot.state(machine)
     for number, (reason, words, image) in enumerate(bad):
         refused(test, number, before, image, reason, words)
+        if reason in ROWS:
+            faults.printed(test, ROWS[reason])
     test.same("reboots that were asked for", agent.logged("REBOOT"), [])
     # A slow host has time for another try of the same.
     found, expected = (line["MCA_FAULT"] for line in agent.logged("FAULT")), (reason for reason, _, _ in bad)

@@ -5,6 +5,7 @@ Boots: 6, 3 of them in vain
 Minutes: 3, in a machine
 """
 
+from harness import faults
 from harness.agent import config, no_action
 from harness.host import REBOOT
 
@@ -39,6 +40,7 @@ def play(test):
     test.same("the deployment after the tries", machine.deployment, old)
     status = agent.wait_status("the fault", lambda status: status["state"] == "Degraded" and status["phase"] == "Idle")
     test.same("what is told", (status["fault"] or {}).get("reason"), "BootFailed")
+    faults.printed(test, "image_does_not_boot")
     test.same("reboots that were asked for", len(agent.logged("REBOOT")), 1)
     test.same("a file of the image", machine.run("sh", "-c", f"ls {BROUGHT} 2>/dev/null || true"), "")
 

@@ -4,6 +4,7 @@ Boots: 2
 Minutes: 0.1; in a machine 1
 """
 
+from harness import faults
 from harness.agent import config
 
 PATH, CONFIG = "/etc/lab/kernel.conf", "rendered-worker-a"
@@ -18,6 +19,7 @@ def play(test):
     agent.start()
     status = agent.wait_status("the block", lambda status: "backup" in (status["waiting"] or ""))
     test.same("why", status["waiting"].startswith("the reboot, which is blocked by backup (pid "), True)
+    faults.printed(test, "reboot_blocked")
     test.same("its reason", status["waiting"].endswith("uid 0): nightly run"), True)
     test.same("no reboot is asked for", agent.logged("REBOOT"), [])
     test.same("it is told once", len(agent.logged("REBOOT_BLOCKED")), 1)

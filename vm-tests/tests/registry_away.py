@@ -5,7 +5,7 @@ Boots: 2
 Minutes: 0.4; in a machine 3
 """
 
-from harness import host_snapshot
+from harness import faults, host_snapshot
 from harness.agent import config, no_action
 
 PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
@@ -33,6 +33,7 @@ def play(test):
     registry.stop()
     agent.set_target(config(SECOND, {PATH: "version = 2\n", BROUGHT: "from = image\n"}), image)
     fault = wait_fault(test, "ImagePullFailed")
+    faults.printed(test, "registry_away")
     test.same(f"the registry is named in {fault['message']}", registry.host in fault["message"], True)
     agent.wait_log("the second try", lambda lines: [line["MCA_FAULT"] for line in lines] == ["ImagePullFailed"] * 2, "FAULT")
     test.same("changed", host_snapshot.differences(before, host_snapshot.state(machine)), [])
@@ -43,6 +44,7 @@ def play(test):
     layer.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
     registry.start()
     wait_fault(test, "ImageCorrupted")
+    faults.printed(test, "layer_damaged")
     test.same("changed", host_snapshot.differences(before, host_snapshot.state(machine)), [])
     layer.write_bytes(whole)
 

@@ -8,7 +8,7 @@ Minutes: 0.2; in a machine 2
 import base64
 import json
 
-from harness import host_snapshot
+from harness import faults, host_snapshot
 from harness.agent import config, no_action
 
 PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
@@ -55,6 +55,7 @@ def play(test):
     machine.write(AUTH, secret(registry.host, WRONG))
     before = host_snapshot.state(machine)
     refused(test, before, 2)
+    faults.printed(test, "credentials_wrong")
     machine.write(AUTH, secret(registry.host, RIGHT))
 
     # Boot 2: without hands.

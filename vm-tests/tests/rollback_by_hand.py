@@ -5,6 +5,7 @@ Boots: 5
 Minutes: 0.2; in a machine 5
 """
 
+from harness import faults
 from harness.agent import config, no_action
 
 PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
@@ -54,6 +55,7 @@ def play(test):
         test.same("how it is", (status["state"], status["fault"]["reason"], status["phase"]),
                  ("Degraded", "ConfigDrift", "Idle"))
         test.same("the deployment", (status["booted"]["deployment"], status.get("nextBoot")), (old, None))
+        faults.printed(test, "rollback_by_hand")
         test.same(VERSION, machine.read(VERSION), "1\n")
         test.same("the argument on the older line", on_line(machine), 0)
         agent.wait_log("the agent's word", lambda lines: len(lines) >= 2, "DRIFT")

@@ -4,6 +4,7 @@ Boots: 2
 Minutes: 0.2; in a machine 3
 """
 
+from harness import faults
 from harness.agent import CONTROL, KUBECONFIG, UNIT, config, no_action
 from harness.cluster import CONFIGS
 
@@ -20,6 +21,7 @@ def play(test):
     test.same("what it waits for", agent.unit("StatusText"), f"Waits for {CONTROL}/target.yaml")
     status = machine.run("machine-config-agent", "status")
     test.same("status says so", f"waiting for {CONTROL}/target.yaml, which does not exist" in status, True)
+    faults.printed(test, "first_target")
     test.same("it has no state", machine.exists("/var/lib/machine-config-agent/lock"), False)
     # As after a power cut: the unit of the next boot waits as well.
     machine.run("systemctl", "--no-block", "reboot")

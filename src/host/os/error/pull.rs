@@ -208,6 +208,14 @@ mod tests {
     }
 
     #[test]
+    fn misspelled_registry_is_told_to_be_looked_up() {
+        let cause =
+            "pinging container registry r.tset: dial tcp: lookup r.tset on 192.0.2.53:53: no such host";
+        let next = next(cause);
+        assert!(next.contains("getent hosts r.tset"), "{next}");
+    }
+
+    #[test]
     fn each_row_is_said_and_none_hides_another() {
         let mut left: Vec<&[&str]> = CAUSES.iter().map(|row| row.words).collect();
         for (cause, _) in SAID {
