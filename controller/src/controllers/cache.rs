@@ -161,6 +161,8 @@ pub(super) struct Snapshot {
     pub(super) unknown_fields: BTreeMap<String, Vec<NotApplied>>,
     pub(super) rendered: BTreeMap<String, RenderedConfig>,
     pub(super) nodes: BTreeMap<String, Arc<Node>>,
+    /// Nodes that the API server may still give a target by a write that it has not answered.
+    pub(super) open_targets: BTreeSet<String>,
     /// Images of the release, or what is wrong with the `ControllerConfig`.
     pub(super) release: Option<Result<Release, String>>,
     /// Topology of the control plane, where the cluster names it.

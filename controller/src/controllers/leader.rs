@@ -489,6 +489,9 @@ impl Leader {
         if is_unsure && self.election.held().is_none() {
             self.look().await;
         }
+        if self.own_version().is_some() && self.keeps_for_targets() {
+            return;
+        }
         for _ in 0..MAX_RELEASES {
             let Some(version) = self.own_version() else { return };
             match self.send(self.object(Some(version), None)).await {
@@ -506,6 +509,23 @@ impl Leader {
             }
         }
         warn!("Lease {} was not released: the next replica takes over when it expires", self.candidacy.name);
+    }
+
+    /// Tells of nodes that the API server may still give a target; returns true if there are any. The next leader does not know of them, and
+    /// would give their places away. The Lease lasts longer than the API server works on a request.
+    fn keeps_for_targets(&self) -> bool {
+        let open = self.cache.lock().open_targets.clone();
+        let Some(first) = open.first() else { return false };
+        let others = match open.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        warn!(
+            "Lease {} is not released: the API server has not answered the write of a target to node {first}{others}, and may still make it; \
+             the next replica takes over when the Lease expires",
+            self.candidacy.name
+        );
+        true
     }
 
     /// Returns true if another process has written the Lease since it was read last.

@@ -201,14 +201,18 @@ impl Controller {
                 Alone::Unknown => (&[Kind::OperatorLeases], unknown_status),
                 Alone::OperatorIsNot | Alone::Known => (&unread::NODE, unread_status),
             };
-            let message = unread::refused(&snapshot, needed);
+            let message = unread::held_up(&snapshot, needed, uptime());
             let status = |pool: &MachineConfigPool| {
                 let old = pool.status.clone().unwrap_or_default();
                 Some((pool.clone(), status(&old, message.as_ref()?, Timestamp::now())))
             };
             snapshot.readable_pools().filter_map(status).collect()
         };
-        let mut wait = LONGEST_WAIT;
+        // A kind that is not answered until then is told.
+        let mut wait = match unread::DOWN_AT_MOST.saturating_sub(uptime()) {
+            Duration::ZERO => LONGEST_WAIT,
+            left => left,
+        };
         for (pool, status) in unread {
             wait = wait.min(self.bring_pool_status(&pool, &status));
         }

@@ -159,6 +159,19 @@ pub(super) fn refused(snapshot: &Snapshot, needed: &[Kind]) -> Option<String> {
     (!causes.is_empty()).then(|| format!("no node is given a target: {}", causes.join("; ")))
 }
 
+/// Returns the message for pools on kinds that the API server refuses, or has not answered since the start; `None` where there are none.
+pub(super) fn held_up(snapshot: &Snapshot, needed: &[Kind], now: Duration) -> Option<String> {
+    refused(snapshot, needed).or_else(|| {
+        let silent = unread(snapshot, needed).filter(|_| now >= DOWN_AT_MOST);
+        let silent = silent.map(|(kind, failure)| match failure {
+            Some(_) => failure_text(kind, failure),
+            None => format!("{} can't be read: the API server does not answer", kind.named()),
+        });
+        let silent: Vec<String> = silent.collect();
+        (!silent.is_empty()).then(|| format!("no node is given a target: {}", silent.join("; ")))
+    })
+}
+
 /// Returns the text on a kind that can't be read, with the next step.
 pub(super) fn failure_text(kind: Kind, failure: Option<&Failure>) -> String {
     failure_text_of(&kind.named(), failure)

@@ -5,6 +5,7 @@ use super::census::Tally;
 use super::course::{Course, MAX_NAMED, progress};
 use super::phase::{Mistake, Phase};
 use super::policy::Rules;
+use super::pools::Conflict;
 use super::{BuildState, Layering, RolloutInput, gates, orphan};
 use crate::model::ImageRef;
 
@@ -81,8 +82,14 @@ fn stop(input: &RolloutInput<'_>, census: &Tally<'_>) -> Option<(Phase, String)>
         return Some((Phase::NotRendered, format!("pool {name} has no rendered config yet")));
     }
     if census.is_empty() {
-        let next = "label a node to match its nodeSelector, correct the selector, or delete the pool";
-        return Some((Phase::NoNodes, format!("pool {name} selects no node; {next}")));
+        let message = match input.conflicts.first() {
+            Some(conflict) => format!("pool {name} has no node of its own: {}", conflict.text()),
+            None => format!(
+                "pool {name} has no node: its nodeSelector matches none, or only nodes of custom pools; label a node to match it, correct the \
+                 selector, or delete the pool"
+            ),
+        };
+        return Some((Phase::NoNodes, message));
     }
     if pool.paused {
         let next = "set spec.paused to false to go on";
@@ -130,13 +137,7 @@ fn mistakes(input: &RolloutInput<'_>, census: &Tally<'_>, policy: Option<&String
     if let Some(cause) = policy {
         mistakes.push((Mistake::Policy, cause.clone()));
     }
-    for conflict in input.conflicts.iter().take(MAX_NAMED) {
-        let message = format!(
-            "node {} belongs to the custom pools {}, so none of them updates it; remove the label of all but one",
-            conflict.node,
-            conflict.pools.join(" and ")
-        );
-        mistakes.push((Mistake::NodeInTwoPools, message));
-    }
+    let conflicts = input.conflicts.iter().take(MAX_NAMED).map(Conflict::text);
+    mistakes.extend(conflicts.map(|message| (Mistake::NodeInTwoPools, message)));
     mistakes
 }

@@ -156,3 +156,14 @@ pub struct Conflict {
     /// The pools.
     pub pools: Vec<String>,
 }
+
+impl Conflict {
+    /// Returns what is wrong, with the next step.
+    pub(super) fn text(&self) -> String {
+        format!(
+            "node {} belongs to the custom pools {}, so none of them updates it; remove the label of all but one",
+            self.node,
+            self.pools.join(" and ")
+        )
+    }
+}

@@ -6,6 +6,7 @@ use super::census::Tally;
 use super::course::Course;
 use super::orphan::{self, ANNOTATED, POLICY_FOLLOWED};
 use super::phase::{HALTED, Phase, RESUMED};
+use super::pools::Conflict;
 use super::writes::{Answer, Unwritten};
 use super::{BuildState, Layering, Pool, RolloutInput, Undrained, patch, plan};
 use crate::api::pool::Condition;
@@ -47,21 +48,24 @@ pub(super) fn status(
         ..pool.status.clone()
     };
     let mut conditions = Conditions { list: status.conditions.take().unwrap_or_default(), input };
-    let is_updated = pool.unread.is_none()
+    let is_done = pool.unread.is_none()
         && pool.contested.is_none()
         && census.target.is_some()
         && census.updated == machines
         && census.ready == machines
         && census.unavailable == 0;
+    // Nodes that another pool selects, too, are not counted.
+    let in_two_pools = input.conflicts.first().filter(|_| is_done);
+    let is_updated = is_done && in_two_pools.is_none();
     if is_updated {
         status.configuration = Some(pool.configuration.clone());
     }
     let followed = orphan::followed(input, census);
     rollout(&mut conditions, course, followed);
     drains(&mut conditions, census);
-    unwritten(&mut conditions, census, &pool.undrained);
+    unwritten(&mut conditions, census);
     degraded(&mut conditions, census, course);
-    updating(&mut conditions, pool, is_updated);
+    updating(&mut conditions, pool, is_updated, in_two_pools);
     status.conditions = Some(conditions.list);
     status.plan = pool.has_plan.then(|| plan::plan(input, census)).flatten();
     status
@@ -165,11 +169,15 @@ fn drains(conditions: &mut Conditions<'_>, census: &Tally<'_>) {
 }
 
 /// Names the nodes that are not written to, with the API server's words.
-fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>, undrained: &[Undrained]) {
-    let nodes = census.unwritten();
+fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>) {
+    let input = conditions.input;
+    let (nodes, undrained) = (census.unwritten(), &input.pool.undrained);
     let first = nodes.first().map(|(_, first, _)| *first);
     let Some(first) = first.or_else(|| undrained_reason(undrained)) else {
-        conditions.set(NOT_WRITTEN, false, "", String::new());
+        // Of another leader: it holds until a write shows that it does no more.
+        if !names_untried(conditions, census) {
+            conditions.set(NOT_WRITTEN, false, "", String::new());
+        }
         return;
     };
     let cut = |cause: &str| -> String { cause.chars().take(MAX_REASON).collect() };
@@ -206,6 +214,20 @@ fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>, undrained: &[U
     conditions.set(NOT_WRITTEN, true, first.as_str(), message);
 }
 
+/// Returns true if the condition names a node that is to get the target, and that this process has not given it: another leader found that it
+/// can't be written.
+fn names_untried(conditions: &Conditions<'_>, census: &Tally<'_>) -> bool {
+    let (Some(words), Some(target)) = (conditions.message_if(NOT_WRITTEN), &census.target) else {
+        return false;
+    };
+    if conditions.input.pool.paused {
+        return false;
+    }
+    let names = words.split(|c: char| !c.is_ascii_alphanumeric() && !"-.".contains(c));
+    let mut nodes = names.filter_map(|name| census.nodes.get(name.trim_end_matches('.')));
+    nodes.any(|node| node.desired != *target && !conditions.input.writes.has_given(node, target))
+}
+
 /// Returns the reason of the condition by writes of drains alone: a refusal has to be mended, a server that does not answer may do so again.
 fn undrained_reason(undrained: &[Undrained]) -> Option<Unwritten> {
     let why = |one: &Undrained| match one.answer {
@@ -232,12 +254,13 @@ pub fn undrained_text(node: &str, answer: Answer, cause: &str) -> String {
 }
 
 /// Sets `Updated` and `Updating`, in the operator's own words.
-fn updating(conditions: &mut Conditions<'_>, pool: &Pool, is_updated: bool) {
+fn updating(conditions: &mut Conditions<'_>, pool: &Pool, is_updated: bool, in_two_pools: Option<&Conflict>) {
     let line = update_line(pool);
     let of_name = || pool.configuration.name.as_deref().is_none_or(str::is_empty);
     let not_rendered = || of_name().then(|| format!("Pool {} has no rendered config yet", pool.name));
     // What is known is old, or a part; or the target is one moment this, and that the next.
     let withheld = pool.unread.clone().or_else(|| pool.contested.clone()).or_else(not_rendered);
+    let withheld = withheld.or_else(|| in_two_pools.map(Conflict::text));
     if let Some(why) = withheld {
         conditions.set("Updated", false, "", String::new());
         conditions.set("Updating", false, "", why);

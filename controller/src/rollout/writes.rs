@@ -201,6 +201,19 @@ impl NodeWrites {
         self.sent.contains_key(node)
     }
 
+    /// Returns the nodes that the API server may still give a target: a write that it got, and has not settled.
+    pub fn open_targets(&self) -> impl Iterator<Item = &str> {
+        let sent = self.sent.iter().filter(|(_, (_, gives_target))| *gives_target);
+        let is_open = |failed: &Failed| failed.gives_target && failed.unsettled.is_some();
+        let failed = self.failed.iter().filter(move |(_, failed)| is_open(failed));
+        sent.map(|(name, _)| name).chain(failed.map(|(name, _)| name)).map(String::as_str)
+    }
+
+    /// Returns true if this process has given a node its target.
+    pub(super) fn has_given(&self, node: &Node, target: &Pair) -> bool {
+        self.given.get(&node.name).is_some_and(|given| given.uid == node.uid && given.pair == *target)
+    }
+
     /// Records that a write was made.
     pub fn written(&mut self, patch: &NodePatch) {
         self.failed.remove(&patch.node);

@@ -122,7 +122,7 @@ async fn pool_that_selects_nothing_is_reported() {
     let pools = Pools::new().await;
     // No node.
     pools.patch_bad(json!({ "nodeSelector": { "matchLabels": { "role": "none" } } })).await;
-    let message = "pool bad selects no node; label a node to match its nodeSelector, correct the selector, or delete the pool";
+    let message = "pool bad has no node: its nodeSelector matches none, or only nodes of custom pools; label a node to match it";
     pools.reported("RolloutProgressing", "NoNodes", message).await;
     // No MachineConfig.
     pools.patch_bad(json!({ "machineConfigSelector": { "matchLabels": { key("role"): "none" } } })).await;
@@ -208,7 +208,7 @@ async fn selectors_that_are_empty_or_contradict_themselves_are_reported() {
     ] });
     pools.patch_bad(json!({ "nodeSelector": both })).await;
     pools
-        .reported("RolloutProgressing", "NoNodes", "pool bad selects no node; label a node to match its")
+        .reported("RolloutProgressing", "NoNodes", "pool bad has no node: its nodeSelector matches none")
         .await;
     pools.other_goes_on().await;
 }

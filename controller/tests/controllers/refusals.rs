@@ -7,6 +7,7 @@ use std::pin::pin;
 
 use futures_util::StreamExt as _;
 use http::Method;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -335,6 +336,33 @@ async fn hanging_write_to_node_delays_nobody() {
     assert!(start.elapsed() < std::time::Duration::from_secs(8), "{:?}", start.elapsed());
     assert_eq!(proxy.mend(), [1], "and nobody asks twice meanwhile");
     until_has(&cluster, "n1", &second).await;
+}
+
+/// A leader that ends while the API server may still give a node its target keeps the Lease: the next one does not know of that write.
+#[tokio::test]
+async fn lease_is_not_released_over_open_target() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("1")).await;
+    let controller = cluster.start("a", &["--lease", "open-target"]);
+    let first = three_nodes(&cluster).await;
+    let seam = Seam::new(Method::PATCH, &["/api/v1/nodes/"]).with_body("desiredConfig");
+    proxy.fail(seam, Failing::AnswersLate);
+    cluster.config("worker", config("2")).await;
+    let second = cluster.until_target("worker", &first).await;
+    proxy.failed(1).await;
+    assert!(controller.terminate().await.success());
+    let words =
+        "Lease open-target is not released: the API server has not answered the write of a target to node n1";
+    let lines = controller.lines();
+    assert_eq!(lines.iter().filter(|line| line.contains(words)).count(), 1, "{lines:#?}");
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let lease = leases.get("open-target").await.unwrap();
+    assert!(lease.spec.unwrap().holder_identity.unwrap().starts_with("a_"));
+    // It comes after the end of who sent it.
+    proxy.mend();
+    let has_it = |node: &Node| annotation(node, "desiredConfig") == Some(&second);
+    node_until(&cluster.client, "n1", "the target of the write that came late", has_it).await;
 }
 
 #[tokio::test]

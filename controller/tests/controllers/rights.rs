@@ -121,6 +121,27 @@ async fn broken_watch_of_operators_leases_gives_no_target() {
     unwatched_leases(Failing::Refuses(500, "etcd has no leader"), &words).await;
 }
 
+/// An API server that never answers for them is told, too: at first it may be slow.
+#[tokio::test]
+async fn silent_leases_of_operator_are_named_on_pools() {
+    let (cluster, proxy, target) = updated().await;
+    let leases = Seam::new(Method::GET, &["/leases?", "metadata.name%3Dmachine-config"]);
+    proxy.fail(leases.without("machine-config-agent"), Failing::NeverAnswers);
+    let _controller = cluster.start("a", &[]);
+    let words =
+        "no node is given a target: leases.coordination.k8s.io can't be read: the API server does not answer";
+    let is_named = |pool: &Value| {
+        let progressing = condition(pool, "RolloutProgressing");
+        progressing["reason"] == "Unread"
+            && progressing["message"].as_str().unwrap_or_default().contains(words)
+    };
+    cluster.until_pool("worker", words, is_named).await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a").karg("quiet")).await;
+    proxy.mend();
+    let second = cluster.until_target("worker", &target).await;
+    until_desired(&cluster.client, "n1", &second).await;
+}
+
 /// The Leases of the operator are not watched; the pool says so with these words.
 async fn unwatched_leases(failing: Failing, words: &[&str]) {
     let (cluster, proxy, target) = updated().await;

@@ -164,6 +164,7 @@ impl Controller {
     /// Sends a write to a node.
     fn send(&mut self, patch: NodePatch, pool: MachineConfigPool, purpose: Purpose) {
         self.writes.sent(&patch);
+        self.note_open_targets();
         let (client, cache) = (self.client.clone(), self.cache.clone());
         self.under_way.spawn(async move {
             let (node, uid, body) = (&patch.node, &patch.uid, patch.body());
@@ -172,8 +173,19 @@ impl Controller {
         });
     }
 
+    /// Notes the nodes that may still get a target: no other replica leads before their writes are settled.
+    fn note_open_targets(&self) {
+        let open = self.writes.open_targets().map(str::to_owned).collect();
+        self.cache.lock().open_targets = open;
+    }
+
     /// Records the answer of a write to a node.
     pub(super) async fn answered(&mut self, sent: Sent) {
+        self.settle_node(sent).await;
+        self.note_open_targets();
+    }
+
+    async fn settle_node(&mut self, sent: Sent) {
         let Sent { patch, pool, purpose, written } = sent;
         self.writes.answered(&patch.node);
         let target = match purpose {
@@ -261,6 +273,7 @@ impl Controller {
             }
         }
         if is_any {
+            self.note_open_targets();
             // A place may be free.
             self.fleet.concern_all();
         }

@@ -550,6 +550,30 @@ fn node_in_two_pools_is_named_and_others_continue() {
     assert!(message.contains("node n9 belongs to the custom pools gpu and infra"), "{message}");
 }
 
+/// Nodes that another pool selects, too, are not updated: neither is a pool that has no others.
+#[test]
+fn pool_whose_nodes_another_one_selects_is_not_updated() {
+    let conflict = Conflict { node: "n9".to_owned(), pools: vec!["gpu".to_owned(), "infra".to_owned()] };
+    let words = "node n9 belongs to the custom pools gpu and infra";
+    for nodes in [nodes(0, "b"), nodes(2, "b")] {
+        let pool = pool("b");
+        let input = RolloutInput {
+            pool: &pool,
+            conflicts: &[conflict.clone()],
+            costs: &BTreeMap::new(),
+            now: now(),
+            clock: &Clock::default(),
+            writes: &NodeWrites::default(),
+        };
+        let rollout = rollout(&input, &mut Census::new(&nodes));
+        assert_eq!(condition(&rollout, "Updated").0, "False");
+        let (status, _, message) = condition(&rollout, "Updating");
+        assert!(status == "False" && message.contains(words), "{message}");
+        let message = condition(&rollout, "RolloutProgressing").2;
+        assert!(nodes.len() == 2 || message.contains(words), "{message}");
+    }
+}
+
 #[test]
 fn plan_sums_remaining_nodes() {
     let reboots =

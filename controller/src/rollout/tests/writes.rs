@@ -96,6 +96,58 @@ fn unanswered_write_is_named_during_its_next_tries() {
     assert_eq!(condition(&shell.decide(), "RolloutNodesNotWritten").0, "False");
 }
 
+/// The next leader knows nothing of the writes of the one before, and the pool's condition does.
+#[test]
+fn unwritten_node_stays_named_with_another_leader() {
+    let mut shell = Shell::new(1);
+    shell.step("n00", Answer::Refused);
+    shell.pool.status = shell.decide().status;
+    let named = |rollout: &Rollout| condition(rollout, "RolloutNodesNotWritten");
+    let before = named(&shell.decide());
+    shell.writes = NodeWrites::default();
+    // It has not tried the node yet, and others are written.
+    assert_eq!(named(&shell.decide()), before);
+    shell.step("n00", Answer::Missing);
+    shell.pool.status = shell.decide().status;
+    assert_eq!(named(&shell.decide()).0, "True");
+    // A pool that is paused tries nothing.
+    shell.pool.paused = true;
+    assert_eq!(named(&shell.decide()).0, "False");
+    shell.pool.paused = false;
+    shell.pass(600);
+    while given(&shell.decide()) != ["n00"] {
+        shell.step("", Answer::Refused);
+        for node in &mut shell.nodes {
+            node.current = node.desired.clone();
+        }
+        shell.pass(60);
+    }
+    shell.step("", Answer::Refused);
+    assert_eq!(named(&shell.decide()).0, "False");
+}
+
+/// A write that the API server may still make keeps the Lease.
+#[test]
+fn target_is_open_until_its_write_is_settled() {
+    let open = |shell: &Shell| shell.writes.open_targets().map(str::to_owned).collect::<Vec<_>>();
+    for (answer, is_open) in [(Answer::Refused, false), (Answer::Unsent, false), (Answer::Missing, true)] {
+        let mut shell = Shell::new(1);
+        let rollout = shell.decide();
+        let patch = rollout.patches.iter().find(|patch| patch.node == "n00").unwrap();
+        shell.writes.sent(patch);
+        assert_eq!(open(&shell), ["n00"]);
+        shell.writes.answered("n00");
+        assert_eq!(open(&shell), [""; 0]);
+        shell.step("n00", answer);
+        assert_eq!(!open(&shell).is_empty(), is_open, "{answer:?}");
+        // The API server is done with it by now, and the node is read.
+        shell.pass(61);
+        shell.writes.observe(shell.uptime);
+        shell.writes.read("n00");
+        assert_eq!(open(&shell), [""; 0]);
+    }
+}
+
 /// Also of a refusal that comes slowly.
 #[test]
 fn refused_write_is_named_during_its_next_try() {
