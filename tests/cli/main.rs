@@ -58,6 +58,7 @@ mod documents;
 mod firstboot;
 mod force_file;
 mod given;
+mod groups_kept;
 mod handover;
 mod ignition_rules;
 mod import_graph;
