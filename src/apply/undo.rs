@@ -5,6 +5,8 @@
 //! directories of another user, is left and reported: a user who moves his own directory must not hold the node. So is
 //! one whose original is behind a link that is not back. In directories of root all else is an error, and tried again.
 
+use std::collections::BTreeMap;
+
 use crate::host::durable::{self, Attempt, Change};
 use crate::host::os::OsChange;
 use crate::host::saved::PathSnapshot;
@@ -80,12 +82,15 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
     let failed = || ApplyError::host("the originals");
     let all: Vec<Change<'_>> = both.map(|(original, attributes)| original.put_back(attributes)).collect();
     let displaced = displaced(intent, host, &all).map_err(failed())?;
-    let reached = all.iter().filter(|change| is_reached(intent, &displaced, change));
+    let led = foreign::led_elsewhere(intent, host, &preimages.paths, &all).map_err(failed())?;
+    let reached = all.iter().filter(|change| !led.contains_key(change.path()));
+    let reached = reached.filter(|change| is_reached(intent, &displaced, change));
     // An original behind a link of the batch was read through it: it goes back there, after the link.
     let (behind, first): (Vec<_>, Vec<_>) =
         reached.cloned().partition(|change| all.iter().any(|other| change.goes_through(other)));
-    set_aside(intent, host, (&preimages.paths, &all), &displaced).map_err(failed())?;
-    let mut refused = None;
+    let is_out_of_reach = |path: &str| led.contains_key(path) || displaced.above(path).is_some();
+    set_aside(intent, host, (&preimages.paths, &all), &is_out_of_reach).map_err(failed())?;
+    let mut refused = refused_of(intent, host, led, &all);
     for part in [first, behind] {
         refused = put_back_paths(intent, host, &part, &all).map_err(failed())?.or(refused);
     }
@@ -127,6 +132,26 @@ fn displaced(
     DisplacedDirectories::load(host, listed.filter(|path| !comes_back(path)), &made)
 }
 
+/// Names the paths that are led elsewhere, and returns the error of one that an administrator has to lead back.
+fn refused_of(
+    intent: &Intent<'_>,
+    host: &Host,
+    led: BTreeMap<String, HostError>,
+    all: &[Change<'_>],
+) -> Option<HostError> {
+    let mut refused = None;
+    for (path, error) in led {
+        let change = all.iter().find(|change| change.path() == path);
+        let is_held = change.is_some_and(|change| !change.is_directory() && is_of_root(host, change));
+        if is_held && refused.is_none() {
+            refused = Some(error);
+        } else {
+            left_as_it_is(intent, &path, &error);
+        }
+    }
+    refused
+}
+
 /// Returns false for a path behind such a link: what is there is not of the update.
 fn is_reached(intent: &Intent<'_>, displaced: &DisplacedDirectories, change: &Change<'_>) -> bool {
     let Some((directory, _)) = displaced.above(change.path()) else { return true };
@@ -140,11 +165,11 @@ fn set_aside(
     intent: &Intent<'_>,
     host: &Host,
     (saved, all): (&[Original], &[Change<'_>]),
-    displaced: &DisplacedDirectories,
+    is_out_of_reach: &dyn Fn(&str) -> bool,
 ) -> Result<(), HostError> {
     let (old, new) = (intent.from().entries(), intent.to().entries());
     for (Original { path, saved, directory, .. }, change) in saved.iter().zip(all) {
-        if displaced.above(path).is_some() {
+        if is_out_of_reach(path) {
             continue;
         }
         if is_directory_instead(host, change, all)? {

@@ -99,6 +99,32 @@ pub enum HostError {
         /// The kind of file found.
         found: &'static str,
     },
+    /// A directory that links of the host led elsewhere when a config was applied.
+    #[error(
+        "{directory} led to {before} when the config was applied, and leads to {now} now: {before}/{name} is what the config left there"
+    )]
+    Led {
+        /// The directory, by its name in the config.
+        directory: String,
+        /// The directory to which it led.
+        before: String,
+        /// The directory to which it leads.
+        now: String,
+        /// The name in it.
+        name: String,
+    },
+    /// A directory that links of the host led elsewhere when an update took something away there.
+    #[error("{directory} led to {before} when the update took {name} away there, and leads to {now} now")]
+    LedAway {
+        /// The directory, by its name in the config.
+        directory: String,
+        /// The directory to which it led.
+        before: String,
+        /// The directory to which it leads.
+        now: String,
+        /// The name in it.
+        name: String,
+    },
     /// A file of the host that can't be understood.
     #[error("{path} can't be read as {format}: {cause}")]
     Malformed {
@@ -210,6 +236,8 @@ impl HostError {
             | Self::UnsafeFile { .. }
             | Self::TooLarge { .. }
             | Self::Kind { .. }
+            | Self::Led { .. }
+            | Self::LedAway { .. }
             | Self::Malformed { .. }
             | Self::UnknownAccount { .. }
             | Self::Unit { .. }
@@ -296,7 +324,7 @@ impl HostError {
             Self::UnsafeDirectory { .. } => "UnsafeDirectory",
             Self::UnsafeFile { .. } => "UnsafeFile",
             Self::TooLarge { .. } => "FileTooLarge",
-            Self::Kind { .. } => "UnexpectedKind",
+            Self::Kind { .. } | Self::Led { .. } | Self::LedAway { .. } => "UnexpectedKind",
             Self::Malformed { .. } => "MalformedFile",
             Self::UnknownAccount { .. } => "UnknownAccount",
             Self::Unit { .. } => "UnitNotEnabled",
@@ -318,6 +346,21 @@ impl HostError {
                 rule.next_step(path)
             }
             Self::Kind { path, expected, found } => kind_next(path, expected, found),
+            Self::LedAway { directory, before, now, .. } => format!(
+                "Let {directory} lead to {before} again (namei -l {quoted}), or, if the new place is meant, move what is in {before} to \
+                 {now}, and remove {before}.",
+                quoted = shell_word(directory),
+            ),
+            Self::Led { directory, before, now, name } => {
+                let left = format!("{before}/{name}");
+                format!(
+                    "Let {directory} lead to {before} again (namei -l {quoted}), or, if the new place is meant, move what was left to it \
+                     (mkdir -p {new}, mv {left} {new}/).",
+                    quoted = shell_word(directory),
+                    left = shell_word(&left),
+                    new = shell_word(now),
+                )
+            }
             Self::Malformed { path, format: ORIGINALS, .. } => format!(
                 "Restore {path} from a backup, or move it away if it is there: the managed path then stays on this host when the \
                  config no longer lists it."

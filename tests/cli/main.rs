@@ -63,6 +63,7 @@ mod handover;
 mod ignition_rules;
 mod import_graph;
 mod interfaces;
+mod links_led;
 mod logind;
 mod manifests;
 mod monitoring;
