@@ -100,13 +100,15 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
         let users = &intent.to().users;
         let (hash, stays) = account_kept::password_of_core(&host.root, users, hash).map_err(failed())?;
         if stays {
-            account_stays(intent, CORE, "password");
+            account_stays(intent, &format!("account {CORE}"), "password");
         }
         accounts::set_password(&host.root, CORE, &hash, Attempt::Again, &host.fail_points)
             .map_err(failed())?;
     }
     if let Some(accounts) = &preimages.accounts {
-        let kept = accounts.put_back(&host.root, &intent.to().users, &host.fail_points).map_err(failed())?;
+        let kept = accounts
+            .put_back(&host.root, (&intent.from().users, &intent.to().users), &host.fail_points)
+            .map_err(failed())?;
         for (name, parts) in kept {
             account_stays(intent, &name, &parts.into_iter().collect::<Vec<_>>().join(", "));
         }

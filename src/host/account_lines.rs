@@ -14,6 +14,7 @@ use super::account_records::{ACCOUNTS, AccountRecords, GroupRecord, UserRecord, 
 use super::accounts::{self, Accounts, GROUP_MARK, MARK, lock};
 use super::durable::{self, Attempt, Change, DesiredPath};
 use super::failpoint::FailPoints;
+use super::group_kept::{self, Changed};
 use super::root::{LaidPath, Root};
 use super::saved::Bytes;
 use crate::model::users::{PasswordHash, Users};
@@ -134,18 +135,18 @@ impl AccountLines {
     }
 
     /// Puts everything back but what persons have changed since the update, the records last. It may be repeated. Returns the accounts
-    /// with the names of their parts that stay.
+    /// and groups (`account core`, `group wheel`) with the names of their parts that stay.
     pub fn put_back(
         &self,
         root: &Root,
-        users: &Users,
+        (before, users): (&Users, &Users),
         fail_points: &FailPoints,
     ) -> Result<Vec<(String, BTreeSet<&'static str>)>, HostError> {
         let mut records = AccountRecords::load(root)?;
         for (name, user) in &self.users {
             user.remove_home(root, name, &records)?;
         }
-        let undone = Undone { users, records: &records };
+        let undone = Undone { before, users, records: &records };
         let kept = self.kept_parts(root, undone)?;
         edit(root, Attempt::Again, fail_points, &|path, bytes| self.edited(path, bytes, undone))?;
         self.set_records(&mut records);
@@ -153,7 +154,7 @@ impl AccountLines {
         Ok(kept)
     }
 
-    /// Returns the accounts with the names of their parts that a person has changed since.
+    /// Returns the accounts and groups with the names of their parts that a person has changed since.
     fn kept_parts(
         &self,
         root: &Root,
@@ -169,20 +170,31 @@ impl AccountLines {
                 parts.extend(account_kept::words(database, &undone.kept(database, name, (bytes, &saved))));
             }
             if !parts.is_empty() {
-                kept.push((name.clone(), parts));
+                kept.push((format!("account {name}"), parts));
             }
         }
+        let mut of_groups = BTreeMap::<String, BTreeSet<&'static str>>::new();
+        for (path, bytes) in load(root, &OF_GROUPS)? {
+            for (name, parts) in self.kept_groups(path, &bytes, undone).1 {
+                of_groups.entry(name).or_default().extend(parts);
+            }
+        }
+        kept.extend(of_groups.into_iter().map(|(name, parts)| (format!("group {name}"), parts)));
         Ok(kept)
     }
 
     /// Returns the paths that are changed when everything is put back, as they will be.
-    pub fn laid(&self, root: &Root, users: &Users) -> Result<Vec<(String, LaidPath)>, HostError> {
+    pub fn laid(
+        &self,
+        root: &Root,
+        (before, users): (&Users, &Users),
+    ) -> Result<Vec<(String, LaidPath)>, HostError> {
         let mut records = AccountRecords::load(root)?;
         let homes = self.users.iter().filter_map(|(name, user)| user.own_home(name, &records));
         let mut laid: Vec<_> = homes.map(|home| (home.to_owned(), LaidPath::Absent)).collect();
         let all: Vec<&'static str> = OF_USERS.into_iter().chain(OF_GROUPS).collect();
         for (path, bytes) in load(root, &all)? {
-            let after = self.edited(path, &bytes, Undone { users, records: &records });
+            let after = self.edited(path, &bytes, Undone { before, users, records: &records });
             if let Some((mode, uid, gid)) = root.dress_of(path)?.filter(|_| after != bytes) {
                 laid.push((path.to_owned(), LaidPath::File { bytes: after, mode, uid, gid }));
             }
@@ -194,6 +206,9 @@ impl AccountLines {
 
     /// Returns a database with everything put back but what persons have changed since.
     fn edited(&self, path: &str, bytes: &[u8], undone: Undone<'_>) -> Vec<u8> {
+        if OF_GROUPS.contains(&path) {
+            return self.kept_groups(path, bytes, undone).0;
+        }
         let mut after = self.saved(path, bytes);
         let Some(database) = database(path) else { return after };
         for name in self.users.keys() {
@@ -202,6 +217,19 @@ impl AccountLines {
             }
         }
         after
+    }
+
+    /// The same of a database of groups, with the parts of each that stay.
+    fn kept_groups(
+        &self,
+        path: &str,
+        bytes: &[u8],
+        undone: Undone<'_>,
+    ) -> (Vec<u8>, BTreeMap<String, BTreeSet<&'static str>>) {
+        let groups = self.groups.keys().map(String::as_str).collect();
+        let users = self.users.iter().map(|(name, user)| (name.as_str(), !user.lines.contains_key(PASSWD)));
+        let changed = Changed { path, groups: &groups, users: &users.collect() };
+        group_kept::with_kept(undone, changed, (bytes, self.saved(path, bytes)))
     }
 
     /// Returns a database with everything as it was saved.

@@ -31,6 +31,7 @@ pub mod etc_merge;
 pub mod failpoint;
 pub mod finalization;
 pub mod given;
+mod group_kept;
 pub mod health;
 pub mod image_accounts;
 pub mod image_groups;

@@ -21,11 +21,12 @@ impl State {
         let Some(OpenUpdate { record, to, .. }) = &self.open else { return Ok(root.clone()) };
         let Some(reached) = record.reached() else { return Ok(root.clone()) };
         let own = self.left.as_ref().or(self.current.as_ref()).map(Stored::known_spec);
+        let before = own.as_ref().map(|spec| spec.users.clone()).unwrap_or_default();
         let own = own.map(|spec| spec.written()).unwrap_or_default();
         let mut laid = LaidPaths::default();
         // The last batch first, as it is undone.
         for batch in (0..=reached).rev() {
-            take(root, &Originals::new(record.id.clone(), batch), (&own, &to.users), &mut laid)?;
+            take(root, &Originals::new(record.id.clone(), batch), (&own, &before, &to.users), &mut laid)?;
         }
         Ok(root.laid_over(laid)?)
     }
@@ -53,7 +54,7 @@ impl State {
 fn take(
     root: &Root,
     originals: &Originals,
-    (own, users): (&BTreeMap<ManagedPath, FileSpec>, &Users),
+    (own, before, users): (&BTreeMap<ManagedPath, FileSpec>, &Users, &Users),
     laid: &mut LaidPaths,
 ) -> Result<(), JournalError> {
     // A batch that saved nothing changed nothing.
@@ -80,7 +81,7 @@ fn take(
     }
     if let Some(accounts) = &preimages.accounts {
         let so_far = root.laid_over(laid.clone())?;
-        for (path, will_be) in accounts.laid(&so_far, users)? {
+        for (path, will_be) in accounts.laid(&so_far, (before, users))? {
             // A home goes with all that is in it.
             if will_be == LaidPath::Absent {
                 let is_in = |other: &str| other.strip_prefix(&path).is_some_and(|rest| rest.starts_with('/'));

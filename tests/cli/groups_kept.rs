@@ -1,9 +1,9 @@
-//! What a person does with `gpasswd` to a group that a config lists: a plan names what it overwrites or takes away.
+//! What a person does with `gpasswd` to a group that a config lists: a plan names what it overwrites or takes away, and an undo leaves it.
 
 use serde_json::{Value, json};
 
 use crate::plan_accounts::{applied, host, line};
-use crate::test_host::{Node, config, ignition};
+use crate::test_host::{Node, apply, config, ignition};
 
 /// A host of a config with a group of the agent's and one of the host, both with a password.
 fn committed() -> Node {
@@ -85,4 +85,52 @@ fn people_of_group_that_goes_are_named() {
     }
     applied(&node, "none.json", "none");
     assert_eq!(line(&node, "group", "gg"), "");
+}
+
+/// A host whose update of groups and memberships was killed at a point; `None` once it is not.
+fn killed(point: usize) -> Option<Node> {
+    let node = host();
+    node.put(
+        "root/etc/group",
+        node.read("root/etc/group").replace("10:ann", "10:ann,guest") + "ops:x:20:eve\nadm:x:30:\n",
+    );
+    let gshadow = node.read("root/etc/gshadow").replace("!::ann", "!::ann,guest");
+    node.put("root/etc/gshadow", gshadow + "ops:!::eve\nadm:!::\n");
+    node.commit("rendered-a.json", &ignition(json!({})));
+    let passwd = json!({"groups": [{"name": "wheel", "passwordHash": "$6$cfg"}, {"name": "ops", "passwordHash": "$6$ops"}],
+        "users": [{"name": "guest", "groups": ["ops"]}]});
+    node.put("b.json", config("rendered-b", &ignition(json!({ "passwd": passwd }))));
+    let mut command = node.command(&apply("b.json"));
+    let ended = command.env("MCA_FAIL_POINT", format!("kill:{point}")).output().unwrap().status;
+    (!ended.success()).then_some(node)
+}
+
+#[test]
+fn undo_leaves_what_person_has_changed_of_groups() {
+    let mut undone = 0;
+    for point in 1..200 {
+        let Some(node) = killed(point) else { break };
+        let is_set = line(&node, "gshadow", "wheel").starts_with("wheel:$6$cfg");
+        // A password, an administrator, a member more and one less.
+        set(&node, "wheel", "$6$person:ann:ann,bob");
+        let group = node.read("root/etc/group").replace("10:ann,guest", "10:ann,bob");
+        node.put("root/etc/group", group);
+        join(&node, "adm", "guest");
+        set(&node, "adm", "!::guest");
+        let ran = node.apply("none.json");
+        let text = format!("kill:{point}: {}", ran.err);
+        assert_eq!(ran.code, 0, "{text}");
+        assert_eq!(line(&node, "gshadow", "wheel"), "wheel:$6$person:ann:ann,bob", "{text}");
+        assert_eq!(line(&node, "group", "wheel"), "wheel:x:10:ann,bob", "{text}");
+        // What the update did is undone.
+        assert_eq!(line(&node, "gshadow", "ops"), "ops:!::eve", "{text}");
+        assert_eq!(line(&node, "group", "ops"), "ops:x:20:eve", "{text}");
+        assert_eq!(line(&node, "group", "adm"), "adm:x:30:guest", "{text}");
+        if is_set && ran.err.contains("rolling back") {
+            undone += 1;
+            let words = "The group wheel was changed on this host since the update (administrators, members, password)";
+            assert!(ran.err.contains(words), "{text}");
+        }
+    }
+    assert!(undone > 3, "{undone}");
 }
