@@ -12,10 +12,10 @@ use crate::host::os::OsChange;
 use crate::host::saved::PathSnapshot;
 use crate::host::systemd::DEV_NULL;
 use crate::host::{
-    Host, HostError, OsProgress, account_kept, accounts, etc_merge, next_root, parents, restore,
+    Host, HostError, OsProgress, account_kept, accounts, etc_merge, keys_kept, next_root, parents, restore,
 };
 use crate::journal::Intent;
-use crate::journal::originals::Original;
+use crate::journal::originals::{Original, Preimages};
 use crate::model::ids::{UNIT_DIR, is_below};
 use crate::model::paths::LinkTarget;
 use crate::model::units::Mask;
@@ -76,7 +76,8 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
         .load(&host.root, &intent.from().written())
         .map_err(ApplyError::originals("a batch"))?;
     // A batch that saved nothing changed nothing.
-    let Some(preimages) = loaded else { return Ok(()) };
+    let Some(mut preimages) = loaded else { return Ok(()) };
+    keep_keys(intent, host, &mut preimages).map_err(ApplyError::host("the keys"))?;
     let attributes: Vec<_> = preimages.paths.iter().map(|original| original.saved.attributes()).collect();
     let both = preimages.paths.iter().zip(&attributes);
     let failed = || ApplyError::host("the originals");
@@ -115,6 +116,19 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
     }
     users::name_missing_keys(intent, host, steps, &preimages.paths).map_err(failed())?;
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
+}
+
+/// Keeps what persons have changed of keys files since the update.
+fn keep_keys(intent: &Intent<'_>, host: &Host, preimages: &mut Preimages) -> Result<(), HostError> {
+    let (users, lines) = (&intent.to().users, preimages.accounts.as_ref());
+    for original in &mut preimages.paths {
+        let merged = keys_kept::merged(&host.root, users, lines, (&original.path, &original.saved))?;
+        if let Some((name, file)) = merged {
+            account_stays(intent, &format!("account {name}"), "keys");
+            original.saved = file;
+        }
+    }
+    Ok(())
 }
 
 /// Looks for directories in whose place somebody put a link during the update, and that the undo does not make again.

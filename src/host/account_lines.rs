@@ -16,7 +16,7 @@ use super::durable::{self, Attempt, Change, DesiredPath};
 use super::failpoint::FailPoints;
 use super::group_kept::{self, Changed};
 use super::root::{LaidPath, Root};
-use super::saved::Bytes;
+use super::saved::{Bytes, PathSnapshot};
 use crate::model::users::{PasswordHash, Users};
 
 const PASSWD: &str = "/etc/passwd";
@@ -127,6 +127,14 @@ impl AccountLines {
             saved.layouts.insert(path.to_string(), Layout::read(bytes, names.iter().map(String::as_str)));
         }
         Ok(saved)
+    }
+
+    /// Returns the keys file that an account had before a config changed it.
+    pub(in crate::host) fn original_keys(&self, name: &str) -> Option<PathSnapshot> {
+        match &self.users.get(name)?.record {
+            Some(UserRecord::Host(original)) => Some(original.keys.clone()),
+            Some(UserRecord::Begun | UserRecord::Agent { .. }) | None => None,
+        }
     }
 
     /// Returns true if there is nothing to put back.

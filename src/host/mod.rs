@@ -36,6 +36,7 @@ pub mod health;
 pub mod image_accounts;
 pub mod image_groups;
 pub mod keys;
+pub mod keys_kept;
 pub mod limits;
 pub mod meter;
 pub mod next_root;

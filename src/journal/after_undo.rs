@@ -11,7 +11,7 @@ use super::stored::{OpenUpdate, Stored};
 use super::{Originals, originals};
 use crate::host::root::{LaidPath, LaidPaths, Root};
 use crate::host::saved::{PREIMAGES, PathSnapshot, SAVED_DIRECTORY};
-use crate::host::{account_kept, accounts};
+use crate::host::{account_kept, accounts, keys_kept};
 use crate::model::users::{CORE, Users};
 use crate::model::{ConfigName, FileMode, FileSpec, HostSpec, ManagedPath};
 
@@ -58,7 +58,14 @@ fn take(
     laid: &mut LaidPaths,
 ) -> Result<(), JournalError> {
     // A batch that saved nothing changed nothing.
-    let Some(preimages) = originals.read(root, own)? else { return Ok(()) };
+    let Some(mut preimages) = originals.read(root, own)? else { return Ok(()) };
+    for original in &mut preimages.paths {
+        let so_far = root.laid_over(laid.clone())?;
+        let saved = (original.path.as_str(), &original.saved);
+        if let Some((_, file)) = keys_kept::merged(&so_far, users, preimages.accounts.as_ref(), saved)? {
+            original.saved = file;
+        }
+    }
     let (links, others): (Vec<_>, Vec<_>) =
         preimages.paths.iter().partition(|original| matches!(original.saved, PathSnapshot::HardLink { .. }));
     for original in others {
