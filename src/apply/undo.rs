@@ -348,9 +348,13 @@ fn cleared<'a>(
     let mut cleared = Vec::new();
     for change in full {
         let path = change.path();
-        // Nothing comes back in its place, or the owner of another directory may do this again and again.
-        let stays = change.is_removal() || !is_of_root(host, &change);
-        let aside = if stays { Ok(None) } else { host.root.move_aside_there(path) };
+        let aside = match change.is_removal() {
+            // Nothing comes back in its place.
+            true => Ok(None),
+            false if is_of_root(host, &change) => host.root.move_aside_there(path),
+            // The owner may do this again and again: once the names are taken, it stays.
+            false => host.root.move_aside_by(path, change.hands()),
+        };
         match aside {
             Ok(Some(aside)) => {
                 changed_meanwhile(intent, path, &aside);
