@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::HostError;
 use super::account_kept::{self, Database, Undone};
-use super::account_layout::{self, Layout, has_member, is_of, line_of, with_member};
+use super::account_layout::{self, Layout, has_member, is_of, line_of, with_line, with_member};
 use super::account_records::{ACCOUNTS, AccountRecords, GroupRecord, UserRecord, WrittenKeys};
 use super::accounts::{self, Accounts, GROUP_MARK, MARK, lock};
 use super::durable::{self, Attempt, Change, DesiredPath};
@@ -160,6 +160,16 @@ impl AccountLines {
         self.set_records(&mut records);
         records.save(root)?;
         Ok(kept)
+    }
+
+    /// Returns the accounts and groups with the names of their parts that stay when everything is put back.
+    pub fn kept(
+        &self,
+        root: &Root,
+        (before, users): (&Users, &Users),
+    ) -> Result<Vec<(String, BTreeSet<&'static str>)>, HostError> {
+        let records = AccountRecords::load(root)?;
+        self.kept_parts(root, Undone { before, users, records: &records })
     }
 
     /// Returns the accounts and groups with the names of their parts that a person has changed since.
@@ -533,25 +543,6 @@ fn own_lines(databases: &[(&'static str, Vec<u8>)], name: &str) -> BTreeMap<Stri
 
 fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split_inclusive(|byte| *byte == b'\n')
-}
-
-/// Returns the database with the lines of a name as they were.
-pub(in crate::host) fn with_line(bytes: &[u8], name: &str, original: Option<&[u8]>) -> Vec<u8> {
-    let (mut new, mut left) = (Vec::with_capacity(bytes.len()), original);
-    for line in lines(bytes) {
-        if is_of(line, name) {
-            new.extend_from_slice(left.take().unwrap_or_default());
-        } else {
-            new.extend_from_slice(line);
-        }
-    }
-    if let Some(original) = left {
-        if new.last().is_some_and(|byte| *byte != b'\n') {
-            new.push(b'\n');
-        }
-        new.extend_from_slice(original);
-    }
-    new
 }
 
 /// Returns the database with a field of each line of a name.

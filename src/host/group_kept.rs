@@ -8,8 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::account_kept::Undone;
-use super::account_layout::{is_of, line_of, members, with_member};
-use super::account_lines::with_line;
+use super::account_layout::{is_of, line_of, members, with_line, with_member};
 use super::accounts::GROUP_MARK;
 use crate::model::users::{Account, Users};
 

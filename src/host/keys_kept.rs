@@ -31,15 +31,18 @@ pub fn merged(
         PathSnapshot::File { bytes, .. } => bytes.as_slice(),
         _ => &[],
     };
-    let entry = UserName::new(name.as_str()).ok().and_then(|name| users.accounts.get(&name));
-    let desired =
-        entry.filter(|entry| entry.should_exist).map(|entry| keys_text(&entry.keys)).unwrap_or_default();
+    let entry = UserName::new(name.as_str()).ok();
+    let entry = entry.as_ref().and_then(|name| Some((name, users.accounts.get(name)?)));
+    let desired = entry.filter(|(_, entry)| entry.should_exist);
+    let desired = desired.and_then(|(name, entry)| entry.desired_keys(name)).map(keys_text);
+    // Without keys of the config, it has those of before any.
     let original = lines.and_then(|lines| lines.original_keys(name));
-    let original = match &original {
-        Some(PathSnapshot::File { bytes, .. }) => bytes.as_slice(),
-        _ => &[],
+    let written = match (&desired, &original) {
+        (Some(text), _) => text.as_bytes(),
+        (None, Some(PathSnapshot::File { bytes, .. })) => bytes.as_slice(),
+        (None, _) => &[],
     };
-    let written: BTreeSet<&[u8]> = split(desired.as_bytes()).chain(split(original)).collect();
+    let written: BTreeSet<&[u8]> = split(written).collect();
     let text = text(before, &now, &written);
     if text == before {
         return Ok(None);

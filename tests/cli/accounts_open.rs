@@ -116,12 +116,15 @@ fn undo_leaves_what_person_has_changed_since() {
     for (index, (node, case)) in killed().enumerate() {
         let (part, words, database, left) = changes[index % changes.len()];
         program(&node, "usermod", &[words, &["guest"]].concat());
+        let planned = node.plan("none.json").out;
         let ran = node.apply("none.json");
-        let text = format!("{case} {part}: {}\n{}", ran.err, line(&node, database, "guest"));
+        let text = format!("{case} {part}: {planned}{}\n{}", ran.err, line(&node, database, "guest"));
         assert!(ran.code == 0 && line(&node, database, "guest").contains(left), "{text}");
         if ran.err.contains("rolling back") {
             undone += 1;
             assert!(ran.err.contains(&format!("since the update ({part})")), "{text}");
+            let words = format!("The undo keeps what was changed on this host since: account guest ({part})");
+            assert!(planned.contains(&words), "{text}");
         }
         let others = [("passwd", "The guest"), ("passwd", ":/bin/sh"), ("shadow", "$6$own")];
         for (database, value) in others {

@@ -117,8 +117,9 @@ fn undo_leaves_what_person_has_changed_of_groups() {
         node.put("root/etc/group", group);
         join(&node, "adm", "guest");
         set(&node, "adm", "!::guest");
+        let planned = node.plan("none.json").out;
         let ran = node.apply("none.json");
-        let text = format!("kill:{point}: {}", ran.err);
+        let text = format!("kill:{point}: {planned}{}", ran.err);
         assert_eq!(ran.code, 0, "{text}");
         assert_eq!(line(&node, "gshadow", "wheel"), "wheel:$6$person:ann:ann,bob", "{text}");
         assert_eq!(line(&node, "group", "wheel"), "wheel:x:10:ann,bob", "{text}");
@@ -130,6 +131,7 @@ fn undo_leaves_what_person_has_changed_of_groups() {
             undone += 1;
             let words = "The group wheel was changed on this host since the update (administrators, members, password)";
             assert!(ran.err.contains(words), "{text}");
+            assert!(planned.contains("group wheel (administrators, members, password)"), "{text}");
         }
     }
     assert!(undone > 3, "{undone}");

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::{HostSpec, MachineConfig, NotAppliedReason};
+use super::STAYS;
 
 fn parsed(spec: &Value) -> MachineConfig {
     let object = json!({ "metadata": { "name": "rendered-a" }, "spec": spec });
