@@ -346,21 +346,8 @@ impl HostError {
                 rule.next_step(path)
             }
             Self::Kind { path, expected, found } => kind_next(path, expected, found),
-            Self::LedAway { directory, before, now, .. } => format!(
-                "Let {directory} lead to {before} again (namei -l {quoted}), or, if the new place is meant, move what is in {before} to \
-                 {now}, and remove {before}.",
-                quoted = shell_word(directory),
-            ),
-            Self::Led { directory, before, now, name } => {
-                let left = format!("{before}/{name}");
-                format!(
-                    "Let {directory} lead to {before} again (namei -l {quoted}), or, if the new place is meant, move what was left to it \
-                     (mkdir -p {new}, mv {left} {new}/).",
-                    quoted = shell_word(directory),
-                    left = shell_word(&left),
-                    new = shell_word(now),
-                )
-            }
+            Self::LedAway { directory, before, now, .. } => led_away_next(directory, before, now),
+            Self::Led { directory, before, now, name } => led_next(directory, now, &format!("{before}/{name}")),
             Self::Malformed { path, format: ORIGINALS, .. } => format!(
                 "Restore {path} from a backup, or move it away if it is there: the managed path then stays on this host when the \
                  config no longer lists it."
@@ -609,6 +596,25 @@ pub(in crate::host) fn is_unreachable(errno: Errno) -> bool {
 }
 
 /// Returns the next step for a path of another kind than is needed.
+/// Returns the next step where a directory leads elsewhere, and something is left where it led.
+fn led_next(directory: &str, now: &str, left: &str) -> String {
+    let before = left.rsplit_once('/').map_or(left, |(before, _)| before);
+    let (quoted, left, new) = (shell_word(directory), shell_word(left), shell_word(now));
+    format!(
+        "Let {directory} lead to {before} again (namei -l {quoted}), or, if the new place is meant, move what was left to it \
+         (mkdir -p {new}, mv {left} {new}/)."
+    )
+}
+
+/// Returns the next step where a directory leads elsewhere, and nothing of the path is left.
+fn led_away_next(directory: &str, before: &str, now: &str) -> String {
+    let quoted = shell_word(directory);
+    format!(
+        "Let {directory} lead to {before} again (namei -l {quoted}), or, if the new place is meant, move what is in {before} to {now}, and \
+         remove {before}."
+    )
+}
+
 fn kind_next(path: &str, expected: &str, found: &str) -> String {
     match (expected, found) {
         (_, MOUNT_POINT) => format!("Unmount {path} (findmnt {quoted}).", quoted = shell_word(path)),

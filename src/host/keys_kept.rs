@@ -27,20 +27,19 @@ pub fn merged(
     };
     // Something else in its place is no keys file.
     let Some(now) = keys::read(root, user)? else { return Ok(None) };
-    let before = match saved {
-        PathSnapshot::File { bytes, .. } => bytes.as_slice(),
-        _ => &[],
-    };
+    let before = if let PathSnapshot::File { bytes, .. } = saved { bytes.as_slice() } else { &[] };
     let entry = UserName::new(name.as_str()).ok();
     let entry = entry.as_ref().and_then(|name| Some((name, users.accounts.get(name)?)));
     let desired = entry.filter(|(_, entry)| entry.should_exist);
     let desired = desired.and_then(|(name, entry)| entry.desired_keys(name)).map(keys_text);
     // Without keys of the config, it has those of before any.
     let original = lines.and_then(|lines| lines.original_keys(name));
-    let written = match (&desired, &original) {
-        (Some(text), _) => text.as_bytes(),
-        (None, Some(PathSnapshot::File { bytes, .. })) => bytes.as_slice(),
-        (None, _) => &[],
+    let written = if let Some(text) = &desired {
+        text.as_bytes()
+    } else if let Some(PathSnapshot::File { bytes, .. }) = &original {
+        bytes.as_slice()
+    } else {
+        &[]
     };
     let written: BTreeSet<&[u8]> = split(written).collect();
     let text = text(before, &now, &written);
@@ -48,18 +47,11 @@ pub fn merged(
         return Ok(None);
     }
     let bytes = Bytes::new(&text);
-    let file = match saved.clone() {
-        PathSnapshot::File { mode, uid, gid, attributes, flags, .. } => {
-            PathSnapshot::File { bytes, mode, uid, gid, attributes, flags }
-        }
-        _ => PathSnapshot::File {
-            bytes,
-            mode: FileMode::PRIVATE.bits(),
-            uid: user.uid,
-            gid: user.gid,
-            attributes: Vec::new(),
-            flags: None,
-        },
+    let file = if let PathSnapshot::File { mode, uid, gid, attributes, flags, .. } = saved.clone() {
+        PathSnapshot::File { bytes, mode, uid, gid, attributes, flags }
+    } else {
+        let (mode, uid, gid) = (FileMode::PRIVATE.bits(), user.uid, user.gid);
+        PathSnapshot::File { bytes, mode, uid, gid, attributes: Vec::new(), flags: None }
     };
     Ok(Some((name.clone(), file)))
 }
