@@ -51,12 +51,12 @@ fn names(node: &Node, directory: &str) -> Vec<String> {
 
 /// Does what the message says of the new place: what was left moves there, or all of the directory does.
 fn move_along(node: &Node, text: &str) {
-    let foo = node.path("root/var/foo");
+    let left = node.path("root/var/foo");
     for name in names(node, "root/var/foo") {
-        fs::rename(foo.join(&name), node.path("root/var/bar").join(name)).unwrap();
+        fs::rename(left.join(&name), node.path("root/var/bar").join(name)).unwrap();
     }
     if text.contains("remove /var/foo") {
-        fs::remove_dir_all(foo).unwrap();
+        fs::remove_dir_all(left).unwrap();
     }
 }
 
