@@ -33,7 +33,9 @@ pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]
             .load(&host.root, &BTreeMap::new())
             .map_err(ApplyError::originals("the accounts"))?;
         if let Some(lines) = loaded.and_then(|originals| originals.accounts) {
-            lines.put_back(&host.root, &intent.to().users, &host.fail_points).map_err(failed())?;
+            lines
+                .put_back(&host.root, (&intent.from().users, &intent.to().users), &host.fail_points)
+                .map_err(failed())?;
         }
     }
     for step in steps {

@@ -52,6 +52,7 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
     let leaving = leaving.map(|(path, _)| (path, specs.old.get(path)));
     let stays = foreign::left(intent, host, &displaced, leaving).map_err(failed())?;
     changes.retain(|change| !stays.contains(change.path()));
+    check_led(intent, host, &specs, &changes).map_err(failed())?;
     leave_settled(intent, host, &outcomes, &mut changes).map_err(failed())?;
     let run = intent
         .originals()
@@ -187,6 +188,30 @@ fn check_foreign(
         }
         let (old, new) = (specs.old.get(&path), specs.new.get(&path));
         foreign::check(host, from, displaced, &Checked { path: &path, old, new, change })?;
+    }
+    Ok(())
+}
+
+/// Refuses to go on where links of the host lead elsewhere than when the old config, or an interrupted run of the batch, wrote there.
+fn check_led(
+    intent: &Intent<'_>,
+    host: &Host,
+    specs: &Entries,
+    changes: &[Change<'_>],
+) -> Result<(), HostError> {
+    if let Some(saved) = intent.originals().load(&host.root, &intent.from().written())? {
+        let attributes = Vec::new();
+        let all: Vec<Change<'_>> =
+            saved.paths.iter().map(|original| original.put_back(&attributes)).collect();
+        let led = foreign::led_elsewhere(intent, host, &saved.paths, &all)?;
+        return led.into_values().next().map_or(Ok(()), Err);
+    }
+    for path in changes.iter().filter_map(|change| ManagedPath::new(change.path()).ok()) {
+        if let Some(error) = parents::left_elsewhere(&host.root, intent.from(), &path)?
+            && specs.old.contains_key(&path)
+        {
+            return Err(error);
+        }
     }
     Ok(())
 }

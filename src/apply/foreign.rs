@@ -7,8 +7,9 @@ use tracing::warn;
 
 use crate::host::durable::{self, Change};
 use crate::host::saved::PathSnapshot;
-use crate::host::{Host, HostError, restore};
+use crate::host::{Host, HostError, parents, restore};
 use crate::journal::Intent;
+use crate::journal::originals::Original;
 use crate::model::{HostSpec, ManagedPath, ObservedFile, PathSpec};
 
 /// Directories of the configs, and those made for them, in whose place a link is.
@@ -111,6 +112,39 @@ pub(super) fn left<'a>(
         }
     }
     Ok(stays)
+}
+
+/// Returns the paths that links of the host lead elsewhere than when they were saved, with the error of each: what the batch made is in
+/// the place of before, and nothing is written behind the new one.
+pub(super) fn led_elsewhere(
+    intent: &Intent<'_>,
+    host: &Host,
+    saved: &[Original],
+    all: &[Change<'_>],
+) -> Result<BTreeMap<String, HostError>, HostError> {
+    let (entries, mut led) = (intent.to().entries(), BTreeMap::new());
+    for (original, change) in saved.iter().zip(all) {
+        let Some(before) = &original.led else { continue };
+        // A link that the batch made leads there, or did until it was put back.
+        let links = host.root.links_on_the_way(change.path())?;
+        if all.iter().any(|other| links.iter().any(|link| link == other.path())) {
+            continue;
+        }
+        let is_taken_away = match ManagedPath::new(change.path()) {
+            Ok(path) if !original.directory && !entries.contains_key(&path) => {
+                let kept = restore::original(&host.root, &path)?;
+                kept.is_none_or(|kept| kept == PathSnapshot::Absent)
+                    && !durable::is_in_sync(&host.root, change).unwrap_or(false)
+            }
+            Ok(_) | Err(_) => false,
+        };
+        let mut error = parents::led_elsewhere(&host.root, change.path(), before)?;
+        if error.is_none() && is_taken_away {
+            error = parents::led_away(&host.root, change.path(), before)?;
+        }
+        led.extend(error.map(|error| (original.path.clone(), error)));
+    }
+    Ok(led)
 }
 
 /// Returns the paths that leave, and where somebody put something else after an interrupted run had removed them: no config brought it.

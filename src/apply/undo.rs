@@ -5,15 +5,17 @@
 //! directories of another user, is left and reported: a user who moves his own directory must not hold the node. So is
 //! one whose original is behind a link that is not back. In directories of root all else is an error, and tried again.
 
+use std::collections::BTreeMap;
+
 use crate::host::durable::{self, Attempt, Change};
 use crate::host::os::OsChange;
 use crate::host::saved::PathSnapshot;
 use crate::host::systemd::DEV_NULL;
 use crate::host::{
-    Host, HostError, OsProgress, account_kept, accounts, etc_merge, next_root, parents, restore,
+    Host, HostError, OsProgress, account_kept, accounts, etc_merge, keys_kept, next_root, parents, restore,
 };
 use crate::journal::Intent;
-use crate::journal::originals::Original;
+use crate::journal::originals::{Original, Preimages};
 use crate::model::ids::{UNIT_DIR, is_below};
 use crate::model::paths::LinkTarget;
 use crate::model::units::Mask;
@@ -74,18 +76,22 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
         .load(&host.root, &intent.from().written())
         .map_err(ApplyError::originals("a batch"))?;
     // A batch that saved nothing changed nothing.
-    let Some(preimages) = loaded else { return Ok(()) };
+    let Some(mut preimages) = loaded else { return Ok(()) };
+    keep_keys(intent, host, &mut preimages).map_err(ApplyError::host("the keys"))?;
     let attributes: Vec<_> = preimages.paths.iter().map(|original| original.saved.attributes()).collect();
     let both = preimages.paths.iter().zip(&attributes);
     let failed = || ApplyError::host("the originals");
     let all: Vec<Change<'_>> = both.map(|(original, attributes)| original.put_back(attributes)).collect();
     let displaced = displaced(intent, host, &all).map_err(failed())?;
-    let reached = all.iter().filter(|change| is_reached(intent, &displaced, change));
+    let led = foreign::led_elsewhere(intent, host, &preimages.paths, &all).map_err(failed())?;
+    let reached = all.iter().filter(|change| !led.contains_key(change.path()));
+    let reached = reached.filter(|change| is_reached(intent, &displaced, change));
     // An original behind a link of the batch was read through it: it goes back there, after the link.
     let (behind, first): (Vec<_>, Vec<_>) =
         reached.cloned().partition(|change| all.iter().any(|other| change.goes_through(other)));
-    set_aside(intent, host, (&preimages.paths, &all), &displaced).map_err(failed())?;
-    let mut refused = None;
+    let is_out_of_reach = |path: &str| led.contains_key(path) || displaced.above(path).is_some();
+    set_aside(intent, host, (&preimages.paths, &all), &is_out_of_reach).map_err(failed())?;
+    let mut refused = refused_of(intent, host, led, &all);
     for part in [first, behind] {
         refused = put_back_paths(intent, host, &part, &all).map_err(failed())?.or(refused);
     }
@@ -95,19 +101,34 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
         let users = &intent.to().users;
         let (hash, stays) = account_kept::password_of_core(&host.root, users, hash).map_err(failed())?;
         if stays {
-            account_stays(intent, CORE, "password");
+            account_stays(intent, &format!("account {CORE}"), "password");
         }
         accounts::set_password(&host.root, CORE, &hash, Attempt::Again, &host.fail_points)
             .map_err(failed())?;
     }
     if let Some(accounts) = &preimages.accounts {
-        let kept = accounts.put_back(&host.root, &intent.to().users, &host.fail_points).map_err(failed())?;
+        let kept = accounts
+            .put_back(&host.root, (&intent.from().users, &intent.to().users), &host.fail_points)
+            .map_err(failed())?;
         for (name, parts) in kept {
             account_stays(intent, &name, &parts.into_iter().collect::<Vec<_>>().join(", "));
         }
     }
     users::name_missing_keys(intent, host, steps, &preimages.paths).map_err(failed())?;
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
+}
+
+/// Keeps what persons have changed of keys files since the update.
+fn keep_keys(intent: &Intent<'_>, host: &Host, preimages: &mut Preimages) -> Result<(), HostError> {
+    let (users, lines) = (&intent.to().users, preimages.accounts.as_ref());
+    for original in &mut preimages.paths {
+        let merged = keys_kept::merged(&host.root, users, lines, (&original.path, &original.saved))?;
+        if let Some((name, file)) = merged {
+            account_stays(intent, &format!("account {name}"), "keys");
+            original.saved = file;
+        }
+    }
+    Ok(())
 }
 
 /// Looks for directories in whose place somebody put a link during the update, and that the undo does not make again.
@@ -127,6 +148,26 @@ fn displaced(
     DisplacedDirectories::load(host, listed.filter(|path| !comes_back(path)), &made)
 }
 
+/// Names the paths that are led elsewhere, and returns the error of one that an administrator has to lead back.
+fn refused_of(
+    intent: &Intent<'_>,
+    host: &Host,
+    led: BTreeMap<String, HostError>,
+    all: &[Change<'_>],
+) -> Option<HostError> {
+    let mut refused = None;
+    for (path, error) in led {
+        let change = all.iter().find(|change| change.path() == path);
+        let is_held = change.is_some_and(|change| !change.is_directory() && is_of_root(host, change));
+        if is_held && refused.is_none() {
+            refused = Some(error);
+        } else {
+            left_as_it_is(intent, &path, &error);
+        }
+    }
+    refused
+}
+
 /// Returns false for a path behind such a link: what is there is not of the update.
 fn is_reached(intent: &Intent<'_>, displaced: &DisplacedDirectories, change: &Change<'_>) -> bool {
     let Some((directory, _)) = displaced.above(change.path()) else { return true };
@@ -140,11 +181,11 @@ fn set_aside(
     intent: &Intent<'_>,
     host: &Host,
     (saved, all): (&[Original], &[Change<'_>]),
-    displaced: &DisplacedDirectories,
+    is_out_of_reach: &dyn Fn(&str) -> bool,
 ) -> Result<(), HostError> {
     let (old, new) = (intent.from().entries(), intent.to().entries());
     for (Original { path, saved, directory, .. }, change) in saved.iter().zip(all) {
-        if displaced.above(path).is_some() {
+        if is_out_of_reach(path) {
             continue;
         }
         if is_directory_instead(host, change, all)? {
@@ -307,9 +348,13 @@ fn cleared<'a>(
     let mut cleared = Vec::new();
     for change in full {
         let path = change.path();
-        // Nothing comes back in its place, or the owner of another directory may do this again and again.
-        let stays = change.is_removal() || !is_of_root(host, &change);
-        let aside = if stays { Ok(None) } else { host.root.move_aside_there(path) };
+        let aside = match change.is_removal() {
+            // Nothing comes back in its place.
+            true => Ok(None),
+            false if is_of_root(host, &change) => host.root.move_aside_there(path),
+            // The owner may do this again and again: once the names are taken, it stays.
+            false => host.root.move_aside_by(path, change.hands()),
+        };
         match aside {
             Ok(Some(aside)) => {
                 changed_meanwhile(intent, path, &aside);

@@ -255,7 +255,13 @@ async fn planned(
     let mut open = state.open.as_ref().map(|open| described(&open.record, ahead));
     let (mut start, mut origin) = origin(state.committed(&host.root)?, state, ahead, forced)?;
     match ahead {
-        Ahead::UndoneFirst => host.root = state.after_undo(&host.root)?,
+        Ahead::UndoneFirst => {
+            let (root, kept) = state.after_undo(&host.root)?;
+            host.root = root;
+            if let Some(open) = &mut open {
+                open.kept = kept;
+            }
+        }
         Ahead::EndsFirst | Ahead::LeftAsItIs => host.root = state.after_end(&host.root)?,
         Ahead::Committed | Ahead::Nothing | Ahead::GoesOn | Ahead::Held => {}
     }
@@ -445,6 +451,7 @@ fn described(record: &Record, ahead: Ahead) -> explain::OpenUpdate {
         then: ahead.as_str(),
         fault: record.fault.as_ref().map(ToString::to_string),
         unknown: Vec::new(),
+        kept: Vec::new(),
     }
 }
 

@@ -20,7 +20,9 @@ const OF_PERSONS_SHADOW: [usize; 4] = [3, 4, 5, 6];
 /// The config of the update, and what is on record of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Undone<'a> {
-    /// The accounts of the config that the update was to set.
+    /// The accounts of the config that the update came from.
+    pub before: &'a Users,
+    /// Those of the config that it was to set.
     pub users: &'a Users,
     /// The record of the values that it has set, and of those before.
     pub records: &'a AccountRecords,
@@ -169,6 +171,7 @@ pub fn password_of_core(
 ) -> Result<(PasswordHash, bool), HostError> {
     let records = AccountRecords::load(root)?;
     let now = accounts::password(root, CORE)?;
-    let kept = now.and_then(|now| Undone { users, records: &records }.kept_password(CORE, &now, saved));
+    let kept = now
+        .and_then(|now| Undone { before: users, users, records: &records }.kept_password(CORE, &now, saved));
     Ok(kept.map_or_else(|| (saved.clone(), false), |kept| (kept, true)))
 }

@@ -175,6 +175,25 @@ pub(in crate::host) fn line_of<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u
     bytes.split(|byte| *byte == b'\n').find(|line| is_of(line, name))
 }
 
+/// Returns the database with the lines of a name as they were.
+pub(in crate::host) fn with_line(bytes: &[u8], name: &str, original: Option<&[u8]>) -> Vec<u8> {
+    let (mut new, mut left) = (Vec::with_capacity(bytes.len()), original);
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        if is_of(line, name) {
+            new.extend_from_slice(left.take().unwrap_or_default());
+        } else {
+            new.extend_from_slice(line);
+        }
+    }
+    if let Some(original) = left {
+        if new.last().is_some_and(|byte| *byte != b'\n') {
+            new.push(b'\n');
+        }
+        new.extend_from_slice(original);
+    }
+    new
+}
+
 /// Returns the members of the line of a group.
 pub(in crate::host) fn members(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let field = line.split(|byte| *byte == b':').nth(MEMBERS).unwrap_or_default();

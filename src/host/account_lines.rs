@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::HostError;
 use super::account_kept::{self, Database, Undone};
-use super::account_layout::{self, Layout, has_member, is_of, line_of, with_member};
+use super::account_layout::{self, Layout, has_member, is_of, line_of, with_line, with_member};
 use super::account_records::{ACCOUNTS, AccountRecords, GroupRecord, UserRecord, WrittenKeys};
 use super::accounts::{self, Accounts, GROUP_MARK, MARK, lock};
 use super::durable::{self, Attempt, Change, DesiredPath};
 use super::failpoint::FailPoints;
+use super::group_kept::{self, Changed};
 use super::root::{LaidPath, Root};
-use super::saved::Bytes;
+use super::saved::{Bytes, PathSnapshot};
 use crate::model::users::{PasswordHash, Users};
 
 const PASSWD: &str = "/etc/passwd";
@@ -128,24 +129,32 @@ impl AccountLines {
         Ok(saved)
     }
 
+    /// Returns the keys file that an account had before a config changed it.
+    pub(in crate::host) fn original_keys(&self, name: &str) -> Option<PathSnapshot> {
+        match &self.users.get(name)?.record {
+            Some(UserRecord::Host(original)) => Some(original.keys.clone()),
+            Some(UserRecord::Begun | UserRecord::Agent { .. }) | None => None,
+        }
+    }
+
     /// Returns true if there is nothing to put back.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty() && self.unremoved.is_empty() && self.written.is_none()
     }
 
     /// Puts everything back but what persons have changed since the update, the records last. It may be repeated. Returns the accounts
-    /// with the names of their parts that stay.
+    /// and groups (`account core`, `group wheel`) with the names of their parts that stay.
     pub fn put_back(
         &self,
         root: &Root,
-        users: &Users,
+        (before, users): (&Users, &Users),
         fail_points: &FailPoints,
     ) -> Result<Vec<(String, BTreeSet<&'static str>)>, HostError> {
         let mut records = AccountRecords::load(root)?;
         for (name, user) in &self.users {
             user.remove_home(root, name, &records)?;
         }
-        let undone = Undone { users, records: &records };
+        let undone = Undone { before, users, records: &records };
         let kept = self.kept_parts(root, undone)?;
         edit(root, Attempt::Again, fail_points, &|path, bytes| self.edited(path, bytes, undone))?;
         self.set_records(&mut records);
@@ -153,7 +162,17 @@ impl AccountLines {
         Ok(kept)
     }
 
-    /// Returns the accounts with the names of their parts that a person has changed since.
+    /// Returns the accounts and groups with the names of their parts that stay when everything is put back.
+    pub fn kept(
+        &self,
+        root: &Root,
+        (before, users): (&Users, &Users),
+    ) -> Result<Vec<(String, BTreeSet<&'static str>)>, HostError> {
+        let records = AccountRecords::load(root)?;
+        self.kept_parts(root, Undone { before, users, records: &records })
+    }
+
+    /// Returns the accounts and groups with the names of their parts that a person has changed since.
     fn kept_parts(
         &self,
         root: &Root,
@@ -169,20 +188,31 @@ impl AccountLines {
                 parts.extend(account_kept::words(database, &undone.kept(database, name, (bytes, &saved))));
             }
             if !parts.is_empty() {
-                kept.push((name.clone(), parts));
+                kept.push((format!("account {name}"), parts));
             }
         }
+        let mut of_groups = BTreeMap::<String, BTreeSet<&'static str>>::new();
+        for (path, bytes) in load(root, &OF_GROUPS)? {
+            for (name, parts) in self.kept_groups(path, &bytes, undone).1 {
+                of_groups.entry(name).or_default().extend(parts);
+            }
+        }
+        kept.extend(of_groups.into_iter().map(|(name, parts)| (format!("group {name}"), parts)));
         Ok(kept)
     }
 
     /// Returns the paths that are changed when everything is put back, as they will be.
-    pub fn laid(&self, root: &Root, users: &Users) -> Result<Vec<(String, LaidPath)>, HostError> {
+    pub fn laid(
+        &self,
+        root: &Root,
+        (before, users): (&Users, &Users),
+    ) -> Result<Vec<(String, LaidPath)>, HostError> {
         let mut records = AccountRecords::load(root)?;
         let homes = self.users.iter().filter_map(|(name, user)| user.own_home(name, &records));
         let mut laid: Vec<_> = homes.map(|home| (home.to_owned(), LaidPath::Absent)).collect();
         let all: Vec<&'static str> = OF_USERS.into_iter().chain(OF_GROUPS).collect();
         for (path, bytes) in load(root, &all)? {
-            let after = self.edited(path, &bytes, Undone { users, records: &records });
+            let after = self.edited(path, &bytes, Undone { before, users, records: &records });
             if let Some((mode, uid, gid)) = root.dress_of(path)?.filter(|_| after != bytes) {
                 laid.push((path.to_owned(), LaidPath::File { bytes: after, mode, uid, gid }));
             }
@@ -194,6 +224,9 @@ impl AccountLines {
 
     /// Returns a database with everything put back but what persons have changed since.
     fn edited(&self, path: &str, bytes: &[u8], undone: Undone<'_>) -> Vec<u8> {
+        if OF_GROUPS.contains(&path) {
+            return self.kept_groups(path, bytes, undone).0;
+        }
         let mut after = self.saved(path, bytes);
         let Some(database) = database(path) else { return after };
         for name in self.users.keys() {
@@ -202,6 +235,19 @@ impl AccountLines {
             }
         }
         after
+    }
+
+    /// The same of a database of groups, with the parts of each that stay.
+    fn kept_groups(
+        &self,
+        path: &str,
+        bytes: &[u8],
+        undone: Undone<'_>,
+    ) -> (Vec<u8>, BTreeMap<String, BTreeSet<&'static str>>) {
+        let groups = self.groups.keys().map(String::as_str).collect();
+        let users = self.users.iter().map(|(name, user)| (name.as_str(), !user.lines.contains_key(PASSWD)));
+        let changed = Changed { path, groups: &groups, users: &users.collect() };
+        group_kept::with_kept(undone, changed, (bytes, self.saved(path, bytes)))
     }
 
     /// Returns a database with everything as it was saved.
@@ -497,25 +543,6 @@ fn own_lines(databases: &[(&'static str, Vec<u8>)], name: &str) -> BTreeMap<Stri
 
 fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split_inclusive(|byte| *byte == b'\n')
-}
-
-/// Returns the database with the lines of a name as they were.
-pub(in crate::host) fn with_line(bytes: &[u8], name: &str, original: Option<&[u8]>) -> Vec<u8> {
-    let (mut new, mut left) = (Vec::with_capacity(bytes.len()), original);
-    for line in lines(bytes) {
-        if is_of(line, name) {
-            new.extend_from_slice(left.take().unwrap_or_default());
-        } else {
-            new.extend_from_slice(line);
-        }
-    }
-    if let Some(original) = left {
-        if new.last().is_some_and(|byte| *byte != b'\n') {
-            new.push(b'\n');
-        }
-        new.extend_from_slice(original);
-    }
-    new
 }
 
 /// Returns the database with a field of each line of a name.

@@ -30,6 +30,9 @@ pub(in crate::host) const LOCK_PATH: &str = "/etc/.pwd.lock";
 pub(in crate::host) const MARK: usize = 8;
 /// The field of the password, in all databases.
 const PASSWORD: usize = 1;
+/// The fields of `/etc/gshadow` with the administrators and the members of a group.
+const ADMINISTRATORS: usize = 2;
+const MEMBERS: usize = 3;
 /// The password of a group that the agent made and that has none: one that no password opens (gshadow(5)). groupadd writes another.
 pub(in crate::host) const GROUP_MARK: &str = "!machine-config-agent";
 /// Other programs hold the lock for no longer.
@@ -310,6 +313,19 @@ impl Marks {
     pub fn marked_user(&self, uid: u32) -> Option<&String> {
         self.users.iter().find(|(_, mark)| **mark == Some(uid)).map(|(name, _)| name)
     }
+}
+
+/// Returns the members of a group, and its administrators.
+pub fn people_of_group(root: &Root, found: &Group, group: &str) -> Result<BTreeSet<String>, HostError> {
+    let gshadow = or_none(root.read(GSHADOW))?;
+    let mut people = found.members.clone();
+    for place in [ADMINISTRATORS, MEMBERS] {
+        for (_, field) in marked(&gshadow, place).filter(|(name, _)| name == group) {
+            let names = String::from_utf8_lossy(field);
+            people.extend(names.split(',').filter(|name| !name.is_empty()).map(str::to_owned));
+        }
+    }
+    Ok(people)
 }
 
 /// Takes a database that is no file, or that this user may not read, for one without marks: it is an obstacle of the steps that need it.

@@ -153,6 +153,25 @@ pub fn leads_elsewhere(root: &Root, change: &Change<'_>, all: &[Change<'_>]) -> 
     Ok(false)
 }
 
+/// Returns the directory that links lead a path to, where it has another name; `None` if a link of the changes is on the way.
+pub fn led_by_host(
+    root: &Root,
+    change: &Change<'_>,
+    all: &[Change<'_>],
+) -> Result<Option<String>, HostError> {
+    let links = root.links_on_the_way(&change.path)?;
+    if links.is_empty() {
+        return Ok(None);
+    }
+    for other in all {
+        if links.contains(&root.real_path(&other.path)?) {
+            return Ok(None);
+        }
+    }
+    let real = root.real_path(&change.path)?;
+    Ok(real.rsplit_once('/').map(|(directory, _)| directory.to_owned()))
+}
+
 /// Returns true if a change, carried out or not, may have left what is found where nothing was. As [`Change::may_have_made`], and a hard
 /// link is another name of its file.
 pub fn may_have_made(root: &Root, change: &Change<'_>, found: &ObservedFile) -> Result<bool, HostError> {
@@ -489,6 +508,8 @@ pub(super) fn named(error: HostError, path: &str) -> HostError {
         other @ (HostError::UnsafeFile { .. }
         | HostError::TooLarge { .. }
         | HostError::Kind { .. }
+        | HostError::Led { .. }
+        | HostError::LedAway { .. }
         | HostError::Malformed { .. }
         | HostError::UnknownAccount { .. }
         | HostError::Unit { .. }

@@ -99,6 +99,32 @@ pub enum HostError {
         /// The kind of file found.
         found: &'static str,
     },
+    /// A directory that links of the host led elsewhere when a config was applied.
+    #[error(
+        "{directory} led to {before} when the config was applied, and leads to {now} now: {before}/{name} is what the config left there"
+    )]
+    Led {
+        /// The directory, by its name in the config.
+        directory: String,
+        /// The directory to which it led.
+        before: String,
+        /// The directory to which it leads.
+        now: String,
+        /// The name in it.
+        name: String,
+    },
+    /// A directory that links of the host led elsewhere when an update took something away there.
+    #[error("{directory} led to {before} when the update took {name} away there, and leads to {now} now")]
+    LedAway {
+        /// The directory, by its name in the config.
+        directory: String,
+        /// The directory to which it led.
+        before: String,
+        /// The directory to which it leads.
+        now: String,
+        /// The name in it.
+        name: String,
+    },
     /// A file of the host that can't be understood.
     #[error("{path} can't be read as {format}: {cause}")]
     Malformed {
@@ -210,6 +236,8 @@ impl HostError {
             | Self::UnsafeFile { .. }
             | Self::TooLarge { .. }
             | Self::Kind { .. }
+            | Self::Led { .. }
+            | Self::LedAway { .. }
             | Self::Malformed { .. }
             | Self::UnknownAccount { .. }
             | Self::Unit { .. }
@@ -296,7 +324,7 @@ impl HostError {
             Self::UnsafeDirectory { .. } => "UnsafeDirectory",
             Self::UnsafeFile { .. } => "UnsafeFile",
             Self::TooLarge { .. } => "FileTooLarge",
-            Self::Kind { .. } => "UnexpectedKind",
+            Self::Kind { .. } | Self::Led { .. } | Self::LedAway { .. } => "UnexpectedKind",
             Self::Malformed { .. } => "MalformedFile",
             Self::UnknownAccount { .. } => "UnknownAccount",
             Self::Unit { .. } => "UnitNotEnabled",
@@ -318,6 +346,8 @@ impl HostError {
                 rule.next_step(path)
             }
             Self::Kind { path, expected, found } => kind_next(path, expected, found),
+            Self::LedAway { directory, before, now, .. } => led_away_next(directory, before, now),
+            Self::Led { directory, before, now, name } => led_next(directory, now, &format!("{before}/{name}")),
             Self::Malformed { path, format: ORIGINALS, .. } => format!(
                 "Restore {path} from a backup, or move it away if it is there: the managed path then stays on this host when the \
                  config no longer lists it."
@@ -566,6 +596,25 @@ pub(in crate::host) fn is_unreachable(errno: Errno) -> bool {
 }
 
 /// Returns the next step for a path of another kind than is needed.
+/// Returns the next step where a directory leads elsewhere, and something is left where it led.
+fn led_next(directory: &str, now: &str, left: &str) -> String {
+    let before = left.rsplit_once('/').map_or(left, |(before, _)| before);
+    let (quoted, left, new) = (shell_word(directory), shell_word(left), shell_word(now));
+    format!(
+        "Let {directory} lead to {before} again (namei -l {quoted}), or, if the new place is meant, move what was left to it \
+         (mkdir -p {new}, mv {left} {new}/)."
+    )
+}
+
+/// Returns the next step where a directory leads elsewhere, and nothing of the path is left.
+fn led_away_next(directory: &str, before: &str, now: &str) -> String {
+    let quoted = shell_word(directory);
+    format!(
+        "Let {directory} lead to {before} again (namei -l {quoted}), or, if the new place is meant, move what is in {before} to {now}, and \
+         remove {before}."
+    )
+}
+
 fn kind_next(path: &str, expected: &str, found: &str) -> String {
     match (expected, found) {
         (_, MOUNT_POINT) => format!("Unmount {path} (findmnt {quoted}).", quoted = shell_word(path)),

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::HostError;
-use super::account_lines::{GROUP, edit, whole_line, with_line};
+use super::account_layout::with_line;
+use super::account_lines::{GROUP, edit, whole_line};
 use super::account_records::{AccountRecords, GroupRecord};
 use super::accounts::Accounts;
 use super::durable::Attempt;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::saved::{self, PREIMAGES, PathSnapshot, SAVED_DIRECTORY};
 use super::{HostError, Root, embedded};
 use crate::model::ids::IMAGE_ORIGINALS;
-use crate::model::{HostSpec, ManagedPath};
+use crate::model::{HostSpec, ManagedPath, ObservedFile};
 
 /// Paths by their names and by their real paths.
 #[derive(Debug)]
@@ -73,6 +73,44 @@ impl RealPaths {
 pub fn real_directory(root: &Root, directory: &str) -> Result<String, HostError> {
     let probe = root.real_path(&format!("{directory}/_"))?;
     Ok(probe.rsplit_once('/').map_or("", |(real, _)| real).to_owned())
+}
+
+/// Returns the error of a path in a directory that links of the host lead elsewhere than `before`, where something of that name still is.
+pub fn led_elsewhere(root: &Root, path: &str, before: &str) -> Result<Option<HostError>, HostError> {
+    let Some((directory, name)) = path.rsplit_once('/') else { return Ok(None) };
+    let now = real_directory(root, directory)?;
+    // A directory that has moved as a whole, with a link in its place, is the same one.
+    if now == before || real_directory(root, before)? == now {
+        return Ok(None);
+    }
+    if root.observe(&format!("{before}/{name}"))? == ObservedFile::Absent {
+        return Ok(None);
+    }
+    let (directory, before, name) = (directory.to_owned(), before.to_owned(), name.to_owned());
+    Ok(Some(HostError::Led { directory, before, now, name }))
+}
+
+/// The same of a path that an update took away from there: nothing of that name is left, but the directory is.
+pub fn led_away(root: &Root, path: &str, before: &str) -> Result<Option<HostError>, HostError> {
+    let Some((directory, name)) = path.rsplit_once('/') else { return Ok(None) };
+    let now = real_directory(root, directory)?;
+    if now == before || real_directory(root, before)? == now {
+        return Ok(None);
+    }
+    let is_there = matches!(root.observe(before)?, ObservedFile::Directory { .. });
+    let (directory, before, name) = (directory.to_owned(), before.to_owned(), name.to_owned());
+    Ok(is_there.then_some(HostError::LedAway { directory, before, now, name }))
+}
+
+/// Returns the error of a path of a config that links of the host led to another directory when it was applied, and that is still there.
+pub fn left_elsewhere(
+    root: &Root,
+    from: &HostSpec,
+    path: &ManagedPath,
+) -> Result<Option<HostError>, HostError> {
+    let above = path.as_str().rsplit_once('/').map(|(above, _)| above);
+    let led = from.led.iter().find(|(directory, _)| Some(directory.as_str()) == above);
+    led.map_or(Ok(None), |(_, before)| led_elsewhere(root, path.as_str(), before))
 }
 
 /// Returns the directories that the agent made for paths of a config, which does not manage them itself.

@@ -50,6 +50,9 @@ pub struct Original {
     /// Set if the batch makes a directory there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub directory: bool,
+    /// The directory that links of the host led to, where it has another name. Earlier agents wrote none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub led: Option<String>,
 }
 
 impl Original {
@@ -185,7 +188,8 @@ impl Originals {
                 return Err(HostError::TooLarge { path, size, limit: LARGEST_ORIGINALS });
             }
             let Hands { trusted, enters } = hands;
-            paths.push(Original { path, trusted, enters, saved, directory: change.makes_directory() });
+            let led = durable::led_by_host(root, change, changes)?;
+            paths.push(Original { path, trusted, enters, saved, directory: change.makes_directory(), led });
         }
         paths.extend(made_parents(root, changes)?);
         let password = password.map(|hash| Bytes::new(hash.as_str().as_bytes()));
@@ -249,6 +253,7 @@ impl Originals {
             enters: false,
             saved,
             directory: false,
+            led: None,
         }));
         if document.paths.len() == before {
             return Ok(());
@@ -311,7 +316,8 @@ fn made_parents(root: &Root, changes: &[Change<'_>]) -> Result<Vec<Original>, Ho
         let Hands { trusted, enters } = change.hands();
         for path in missing {
             let (saved, path) = (PathSnapshot::Absent, path);
-            let original = || Original { path: path.clone(), trusted, enters, saved, directory: true };
+            let led = durable::led_by_host(root, &Change::new(&*path, 0, DesiredPath::NoDirectory), changes)?;
+            let original = || Original { path: path.clone(), trusted, enters, saved, directory: true, led };
             made.entry(path.clone()).or_insert_with(original);
         }
     }

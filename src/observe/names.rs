@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::host::parents::real_directory;
+use crate::host::parents::{self, real_directory};
 use crate::host::{HostError, Root};
 use crate::model::obstacles::Place;
-use crate::model::{HostSpec, ManagedPath, ObservedFile, Obstacle, Obstacles, PathSpec, protected};
+use crate::model::{HostSpec, ManagedPath, Obstacle, Obstacles, PathSpec, protected};
 
 use super::replaced::{Entries, ReplacedPaths};
 
@@ -61,22 +61,9 @@ pub(super) fn led_elsewhere(
         return Ok(found);
     }
     for path in from.managed() {
-        let Some((directory, name)) = path.as_str().rsplit_once('/') else { continue };
-        let Some((directory, before)) = from.led.iter().find(|(led, _)| led.as_str() == directory) else {
-            continue;
-        };
-        let now = real_directory(root, directory.as_str())?;
-        let left = format!("{before}/{name}");
-        if now == *before || root.observe(&left)? == ObservedFile::Absent {
-            continue;
+        if let Some(error) = parents::left_elsewhere(root, from, &path)? {
+            found.insert(path, Obstacle { cause: error.to_string(), next: error.next() });
         }
-        let cause = format!(
-            "{directory} led to {before} when the config was applied, and leads to {now} now: {left} is what the config left there"
-        );
-        let next = format!(
-            "Let {directory} lead to {before} until this entry has changed or left; change the link after that."
-        );
-        found.insert(path, Obstacle { cause, next });
     }
     Ok(found)
 }

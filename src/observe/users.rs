@@ -163,6 +163,8 @@ pub(super) fn groups(
             gid: group.gid,
             password: password.map_err(ObserveError::wrap("the accounts"))?,
             maker: maker(records.is_group_made(name), group.is_local),
+            people: accounts::people_of_group(root, group, name)
+                .map_err(ObserveError::wrap("the accounts"))?,
             is_primary: accounts.is_primary(group.gid),
         };
         observed.insert(name.to_owned(), group);

@@ -181,7 +181,20 @@ fn keys_follow_account_to_its_home() {
     let named = [verify(&node).out, status(&node)];
     for text in named {
         assert!(text.contains("/home/guest") && text.contains("1 SSH key"), "{text}");
+        // What ends it, and what does not.
+        let words = ["the next update to another config moves them", "`usermod --home /home/guest guest`"];
+        assert!(words.iter().all(|word| text.contains(word)) && !text.contains("next `apply`"), "{text}");
     }
+    program(&node, "usermod", &["--home", "/home/guest", "guest"]);
+    assert_eq!(verify(&node).code, 0, "as the message advises");
+    program(&node, "usermod", &["--home", "/srv/g", "guest"]);
+    // An update that does not change the account moves them, too.
+    let mut other = users(json!([{"name": "guest", "sshAuthorizedKeys": [K1]}]));
+    other["config"]["storage"] = json!({"files": [{"path": "/etc/x", "contents": {"source": "data:,x"}}]});
+    node.put("c.json", config("rendered-c", &other));
+    applied(&node, "c.json", "c");
+    assert_eq!((keys(&node, "guest"), verify(&node).code), (String::new(), 0));
+    assert_eq!(node.read(&format!("root/srv/g/{KEYS}")), format!("{K1}\n"));
     put_users(&node, "b", json!([{"name": "guest", "sshAuthorizedKeys": [K2]}]));
     applied(&node, "b.json", "b");
     assert_eq!((keys(&node, "guest"), verify(&node).code), (String::new(), 0));

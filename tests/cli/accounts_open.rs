@@ -1,9 +1,11 @@
 //! What a person does to accounts while an update is open: no lock of his is opened, and an undo leaves what is not the update's.
 
+use std::os::unix::fs::chown;
+
 use serde_json::{Value, json};
 
-use crate::plan_accounts::{applied, host, line, program, users};
-use crate::test_host::{Node, apply, config, files, ignition};
+use crate::plan_accounts::{applied, host, keys, keys_path, line, program, users};
+use crate::test_host::{Node, STATE, apply, config, files, ignition};
 
 fn password(node: &Node) -> String {
     line(node, "shadow", "guest").split(':').nth(1).unwrap_or_default().to_owned()
@@ -114,12 +116,15 @@ fn undo_leaves_what_person_has_changed_since() {
     for (index, (node, case)) in killed().enumerate() {
         let (part, words, database, left) = changes[index % changes.len()];
         program(&node, "usermod", &[words, &["guest"]].concat());
+        let planned = node.plan("none.json").out;
         let ran = node.apply("none.json");
-        let text = format!("{case} {part}: {}\n{}", ran.err, line(&node, database, "guest"));
+        let text = format!("{case} {part}: {planned}{}\n{}", ran.err, line(&node, database, "guest"));
         assert!(ran.code == 0 && line(&node, database, "guest").contains(left), "{text}");
         if ran.err.contains("rolling back") {
             undone += 1;
             assert!(ran.err.contains(&format!("since the update ({part})")), "{text}");
+            let words = format!("The undo keeps what was changed on this host since: account guest ({part})");
+            assert!(planned.contains(&words), "{text}");
         }
         let others = [("passwd", "The guest"), ("passwd", ":/bin/sh"), ("shadow", "$6$own")];
         for (database, value) in others {
@@ -128,4 +133,61 @@ fn undo_leaves_what_person_has_changed_since() {
         }
     }
     assert!(undone >= changes.len(), "{undone}");
+}
+
+/// What a person adds to the keys file of the config while the update is open stays, and what he takes away stays away.
+#[test]
+fn undo_keeps_lines_of_person_in_keys_file() {
+    let [old_key, both, new, person] =
+        ["ssh-ed25519 AAAA old", "ssh-ed25519 AAAB both", "ssh-ed25519 AAAC new", "ssh-ed25519 AAAD person"];
+    let spec = |keys: &[&str]| users(json!([{"name": "guest", "sshAuthorizedKeys": keys}]));
+    let cases = [(spec(&[both, new]), true), (spec(&[both, new]), false), (ignition(json!({})), false)];
+    for (target, takes) in cases {
+        let mut undone = 0;
+        for point in 1..200 {
+            let node = host();
+            node.commit("rendered-a.json", &spec(&[old_key, both]));
+            node.put("b.json", config("rendered-b", &target));
+            node.put("c.json", config("rendered-c", &spec(&[old_key, both, person])));
+            let mut command = node.command(&apply("b.json"));
+            let ended = command.env("MCA_FAIL_POINT", format!("kill:{point}")).output().unwrap().status;
+            let record = std::fs::read_to_string(node.path(&format!("root/{STATE}/record.json")));
+            if ended.success() || record.is_ok_and(|record| record.contains("erifying")) {
+                break;
+            }
+            let at = keys_path("guest");
+            let before = keys(&node, "guest");
+            let mut text = before.clone();
+            if before == format!("{old_key}\n{both}\n") {
+                // The file is as it was before the update.
+                continue;
+            }
+            if takes {
+                text = text.replace(&format!("{both}\n"), "");
+            }
+            node.put(&at, format!("{text}{person}\n"));
+            chown(node.path(&at), Some(1100), Some(1100)).unwrap();
+            node.mode(&at, 0o600);
+            let ran = node.apply("rendered-a.json");
+            let said = format!("kill:{point} {takes}: {}", ran.err);
+            if !ran.err.contains("rolling back") {
+                continue;
+            }
+            undone += 1;
+            assert!(
+                ran.err.contains("The account guest was changed on this host since the update (keys"),
+                "{said}"
+            );
+            let left = if takes {
+                format!("{old_key}\n{person}\n")
+            } else {
+                format!("{old_key}\n{both}\n{person}\n")
+            };
+            assert_eq!(keys(&node, "guest"), left, "{said}");
+            if !takes {
+                applied(&node, "c.json", "c");
+            }
+        }
+        assert!(undone > 0, "{undone}");
+    }
 }

@@ -524,3 +524,43 @@ fn directories_behind_link_of_moved_directory_are_not_listed_as_removed() {
     assert_eq!(node.listing("root/srv"), before, "{text}");
     assert_eq!(verify(&node).code, 0, "{text}");
 }
+
+/// A symbolic link in the place of a hard link is no config's, whatever becomes of the entry.
+#[test]
+fn symlink_in_place_of_hard_link_is_refused_or_stays() {
+    let hard = |target: &str| json!([{"path": "/etc/l", "target": target, "hard": true, "overwrite": true}]);
+    let (x, other) = (file("/etc/x", "x"), file("/etc/x", "two"));
+    let targets = [
+        ("leaves", storage(json!({"files": [x]}))),
+        ("leaves with its file", ignition(json!({}))),
+        ("stays with another file", storage(json!({"files": [other], "links": hard("/etc/x")}))),
+        ("leads elsewhere", storage(json!({"files": [x, file("/etc/y", "y")], "links": hard("/etc/y")}))),
+        ("becomes a file", storage(json!({"files": [x, file("/etc/l", "l")]}))),
+    ];
+    for had in [false, true] {
+        for (case, target) in &targets {
+            let node = Node::new();
+            if had {
+                node.put("root/etc/l", "own");
+            }
+            node.commit("rendered-a.json", &storage(json!({"files": [x], "links": hard("/etc/x")})));
+            fs::remove_file(node.path("root/etc/l")).unwrap();
+            symlink("other", node.path("root/etc/l")).unwrap();
+            node.put("b.json", config("rendered-b", target));
+            let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
+            let text = format!("{case} {had}: {}{}{}", planned.out, planned.err, applied.err);
+            let left = fs::read_link(node.path("root/etc/l")).map(|left| left.to_str().unwrap().to_owned());
+            assert_eq!(left.ok().as_deref(), Some("other"), "{text}");
+            if case.starts_with("leaves") && !had {
+                assert_eq!((planned.code, applied.code), (0, 0), "{text}");
+                assert!(planned.out.contains("which no config brought, and stays"), "{text}");
+                continue;
+            }
+            let words = ["/etc/l", "which no config brought; move /etc/l away"];
+            is_refused(&planned, &words, &text);
+            is_refused(&applied, &words, &text);
+            fs::rename(node.path("root/etc/l"), node.path("root/etc/aside")).unwrap();
+            assert_eq!(node.apply("b.json").code, 0, "{text}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use rustix::fs::{CWD, FileType, Mode};
 use serde_json::{Value, json};
 
-use crate::test_host::{Node, config, files, ignition};
+use crate::test_host::{Node, apply, config, files, ignition};
 
 const PATH: &str = "root/etc/e";
 
@@ -443,4 +443,43 @@ fn directory_of_host_that_moved_holds_its_entries() {
     symlink("../var/bar", node.path("root/etc/foo")).unwrap();
     node.commit("rendered-none.json", &ignition(json!({})));
     assert_eq!(node.read("root/var/bar/x"), "admin");
+}
+
+/// In the home of an account, too, an undo moves a full directory aside for the file that was there before.
+#[test]
+fn undo_brings_file_of_account_back_from_under_full_directory() {
+    let mut undone = 0;
+    for owner in [json!({}), json!({"user": {"name": "core"}, "group": {"name": "core"}})] {
+        for point in 1..200 {
+            let node = Node::new();
+            node.put("root/home/core/d", "own");
+            for path in ["root/home/core", "root/home/core/d"] {
+                std::os::unix::fs::chown(node.path(path), Some(1000), Some(1000)).unwrap();
+            }
+            let mut directory = json!({"path": "/home/core/d", "overwrite": true});
+            directory.as_object_mut().unwrap().extend(owner.as_object().unwrap().clone());
+            node.put("none.json", config("rendered-none", &ignition(json!({}))));
+            let target = ignition(json!({"storage": {"directories": [directory]}}));
+            node.put("b.json", config("rendered-b", &target));
+            let mut command = node.command(&apply("b.json"));
+            command.env("MCA_FAIL_POINT", format!("kill:{point}"));
+            if command.output().unwrap().status.success() {
+                break;
+            }
+            if !node.path("root/home/core/d").is_dir() {
+                continue;
+            }
+            node.put("root/home/core/d/person", "person");
+            let ran = node.apply("none.json");
+            if !ran.err.contains("rolling back") {
+                break;
+            }
+            let text = format!("{owner} kill:{point}: {}", ran.err);
+            assert_eq!((ran.code, node.read("root/home/core/d")), (0, "own".to_owned()), "{text}");
+            assert_eq!(node.read("root/home/core/d.mca-foreign/person"), "person", "{text}");
+            assert!(ran.err.contains("moved aside to /home/core/d.mca-foreign"), "{text}");
+            undone += 1;
+        }
+    }
+    assert!(undone > 3, "{undone}");
 }

@@ -133,3 +133,27 @@ fn file_in_place_of_directory_that_was_never_applied_is_named() {
     let files = json!([{"path": "/etc/real/a", "contents": {"source": "data:,x"}}]);
     is_applied(&node, &spec(json!({"links": link("other"), "files": files}), json!({})));
 }
+
+/// Files of an Ignition config of another version are read, and leave as those of any config; other sections stay. The plan says so.
+#[test]
+fn words_on_other_version_agree_with_steps() {
+    for version in ["2.2.0", "3.8.0"] {
+        let node = host(json!({}), json!({}));
+        let list = json!([{"path": "/etc/x", "mode": 420, "contents": {"source": "data:,x"}}]);
+        let mut applied = spec(json!({"files": list, "directories": [{"path": "/etc/made"}]}), json!({}));
+        applied["config"]["ignition"]["version"] = json!(version);
+        node.put(CURRENT, config("rendered-mcd", &applied));
+        node.put("root/etc/x", "x");
+        node.put("root/etc/made/y", "");
+        node.put("b.json", config("rendered-b", &ignition(json!({}))));
+        let planned = node.plan("b.json").out;
+        let version = planned.lines().find(|line| line.contains("spec.config.ignition.version")).unwrap();
+        assert!(version.contains("files, units and users are read"), "{planned}");
+        assert!(!version.contains("it is neither compared nor removed"), "{planned}");
+        assert!(planned.contains("remove-file  /etc/x"), "{planned}");
+        let directory = planned.lines().find(|line| line.contains("storage.directories")).unwrap();
+        assert!(directory.contains("it is neither compared nor removed"), "{planned}");
+        is_applied(&node, &ignition(json!({})));
+        assert!(!node.path("root/etc/x").exists() && node.path("root/etc/made/y").exists(), "{version}");
+    }
+}

@@ -278,7 +278,10 @@ fn observed_groups(spec: &HostSpec) -> BTreeMap<String, ObservedGroup> {
         let is_root = name == ROOT;
         let gid = gid.unwrap_or(if is_root { 0 } else { CORE_ID });
         let maker = if is_root { Maker::Host } else { Maker::Agent };
-        (name.to_owned(), ObservedGroup { gid, password, maker, is_primary: is_root })
+        (
+            name.to_owned(),
+            ObservedGroup { gid, password, maker, people: BTreeSet::new(), is_primary: is_root },
+        )
     };
     let exists = spec.users.groups.iter().filter(|(_, group)| group.should_exist);
     let exists = exists.map(|(name, group)| observed(name.as_str(), group.gid, group.password.clone()));

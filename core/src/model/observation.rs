@@ -364,6 +364,8 @@ pub struct ObservedGroup {
     pub password: Option<PasswordHash>,
     /// The maker of the group.
     pub maker: Maker,
+    /// Its members, and its administrators (`gpasswd -A`).
+    pub people: BTreeSet<String>,
     /// It is the primary group of an account.
     pub is_primary: bool,
 }

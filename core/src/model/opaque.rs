@@ -26,6 +26,14 @@ use super::{ConfigName, HostSpec, ImageRef, ManagedPath, NotApplied, NotAppliedR
 /// Added to the cause of each refusal.
 const STAYS: &str = "what it made stays on the host: it is neither compared nor removed";
 
+/// Added to that of the version: see decision 3.
+fn read_as_newest() -> String {
+    format!(
+        "its files, units and users are read as those of {NEWEST_VERSION}, so they are compared, and removed with their entries; what other \
+         sections of it made stays on the host"
+    )
+}
+
 impl MachineConfig {
     /// Decodes a config that was applied already. What [`MachineConfig::spec`] refuses of it is a remark, and is left out
     /// of the spec: see [`HostSpec::is_opaque`].
@@ -67,8 +75,12 @@ fn below(field: &str, lists: usize) -> String {
 }
 
 fn remark(part: &str, error: &ModelError) -> NotApplied {
+    remark_with(part, error, STAYS)
+}
+
+fn remark_with(part: &str, error: &ModelError, stays: &str) -> NotApplied {
     let (field, cause) = match error {
-        ModelError::Several { first, .. } => return remark(part, first),
+        ModelError::Several { first, .. } => return remark_with(part, first, stays),
         ModelError::Field { field, cause, .. }
         | ModelError::Unreachable { field, cause, .. }
         | ModelError::InDocument { field, cause, .. } => {
@@ -93,7 +105,7 @@ fn remark(part: &str, error: &ModelError) -> NotApplied {
         | ModelError::Disagree { .. }
         | ModelError::Layers { .. } => (part.to_owned(), error.to_string()),
     };
-    NotApplied::new(field, NotAppliedReason::OpaqueOrigin, format!("{cause}; {STAYS}"))
+    NotApplied::new(field, NotAppliedReason::OpaqueOrigin, format!("{cause}; {stays}"))
 }
 
 /// An entry of the document, which is kept or refused as a whole.
@@ -165,7 +177,10 @@ impl<'a> Reader<'a> {
         self.add(&mut kept, &candidates);
         self.leave_out_related(&mut kept);
         let mut spec = self.read_kept(&kept).ok()?;
-        spec.remarks.extend(self.version.iter().map(|error| remark("spec.config.ignition.version", error)));
+        let version = self.version.iter();
+        let version =
+            version.map(|error| remark_with("spec.config.ignition.version", error, &read_as_newest()));
+        spec.remarks.extend(version);
         spec.remarks.extend(std::mem::take(&mut self.refused).into_values());
         Some(spec)
     }

@@ -13,8 +13,10 @@ impl PathSpec {
         match (self, found) {
             (_, ObservedFile::Absent | ObservedFile::Unreachable)
             | (Self::Directory(_), ObservedFile::Directory { .. })
-            | (Self::File(_), ObservedFile::Regular { .. })
-            | (Self::Link(_), ObservedFile::Symlink { .. }) => false,
+            | (Self::File(_), ObservedFile::Regular { .. }) => false,
+            (Self::Link(link), ObservedFile::Symlink { .. }) => {
+                link.hard_target().is_some_and(|target| !is_name(target))
+            }
             (Self::Link(link), ObservedFile::Regular { .. }) => {
                 link.hard_target().is_none_or(|target| !is_name(target))
             }

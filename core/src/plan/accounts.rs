@@ -217,12 +217,15 @@ pub(super) fn group_difference(
 
 /// Returns true if the password of a group is as desired; none is as locked as one that starts with `!` or `*`.
 pub(super) fn group_password_holds(group: &Group, found: &ObservedGroup) -> bool {
-    // Neither is a hash: `x` names the other database.
-    let is_closed = |password: &PasswordHash| password.is_locked() || ["", "x"].contains(&password.as_str());
-    let is_found_closed = found.password.as_ref().is_none_or(is_closed);
+    let is_found_closed = found.password.as_ref().is_none_or(is_group_closed);
     group.password.as_ref().is_none_or(|password| {
-        found.password.as_ref() == Some(password) || (is_closed(password) && is_found_closed)
+        found.password.as_ref() == Some(password) || (is_group_closed(password) && is_found_closed)
     })
+}
+
+/// Returns true if no password opens a group. Neither of two other texts is a hash: `x` names the other database.
+pub(super) fn is_group_closed(password: &PasswordHash) -> bool {
+    password.is_locked() || ["", "x"].contains(&password.as_str())
 }
 
 /// Returns the differences of every account and group, those aside that were never applied.

@@ -78,6 +78,11 @@ pub(super) fn ahead(input: &PlanInput<'_>, plan: &Plan, next: usize) -> Vec<Unre
         if let Some(reason) = reason.or_else(|| makes.then(|| in_the_way(input, &step.op)).flatten()) {
             return Some(reason);
         }
+        // A link of the host has been led elsewhere since.
+        let led = input.facts.obstacles.led.get(&path).filter(|_| input.old(&path).is_some());
+        if let Some(led) = led {
+            return Some(stated(field(&step.op), led));
+        }
         let obstacle = input.facts.obstacles.paths.get(&path)?;
         is_touched(input, &step.op, &path).then(|| stated(field(&step.op), obstacle))
     };

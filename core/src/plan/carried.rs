@@ -250,7 +250,13 @@ mod tests {
         }
         let ops = UserName::new("ops").unwrap();
         carried.brought.users.groups.insert(ops.clone(), Group::default());
-        let group = ObservedGroup { gid: 7, password: None, maker: Maker::Agent, is_primary: false };
+        let group = ObservedGroup {
+            gid: 7,
+            password: None,
+            maker: Maker::Agent,
+            people: std::collections::BTreeSet::new(),
+            is_primary: false,
+        };
         observed.groups.insert("ops".to_owned(), group);
         observed.carried = Some(Arc::new(carried));
         let found = differences(&to, &observed);

@@ -131,6 +131,9 @@ pub struct OpenUpdate {
     /// Paths whose state after the undo is not known beforehand: the plan may differ then.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
+    /// Accounts and groups that a person has changed since, with the parts that the undo leaves: `account core (password)`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
 }
 
 impl OpenUpdate {
@@ -153,7 +156,12 @@ impl OpenUpdate {
                  first, then plans again"
             )
         };
-        self.line(&format!("{then}{fault}{unknown}"))
+        let kept = if self.kept.is_empty() {
+            String::new()
+        } else {
+            format!("\n       The undo keeps what was changed on this host since: {}", list(&self.kept))
+        };
+        self.line(&format!("{then}{fault}{kept}{unknown}"))
     }
 
     fn line(&self, then: &str) -> String {

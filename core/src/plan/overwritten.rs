@@ -1,18 +1,18 @@
 //! Changes of accounts by people on this host that the steps overwrite, and entries in the way of keys: named before it is done.
 
 use super::accounts::{
-    hides_password, is_gecos_given, is_password_given, is_password_locked, is_shell_given, keys_hold,
-    password_holds,
+    hides_password, is_gecos_given, is_group_closed, is_password_given, is_password_locked, is_shell_given,
+    keys_hold, password_holds,
 };
 use super::homes;
 use super::input::PlanInput;
 use super::users::is_group_password_given;
 use super::warnings::{Warning, gone_at_boot};
 use super::{Op, Step};
-use crate::model::UserName;
 use crate::model::observation::{Maker, ObservedAccount};
 use crate::model::text::escaped;
 use crate::model::users::{Account, PasswordHash, group_field, user_field};
+use crate::model::{HostSpec, UserName};
 
 /// Returns the warnings about the steps of accounts.
 pub(super) fn warnings(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Warning> {
@@ -29,6 +29,10 @@ pub(super) fn warnings(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Warning> {
             found.extend(in_the_way(input, user));
         } else if let Op::LockUser { user } = &step.op {
             found.extend(in_the_way(input, user));
+        } else if let Op::ModifyGroup { group } = &step.op {
+            found.extend(group_password(input, group));
+        } else if let Op::RemoveGroup { group } = &step.op {
+            found.extend(group_people(input, group));
         }
     }
     found
@@ -83,8 +87,7 @@ pub(super) fn stays(input: &PlanInput<'_>) -> Vec<Warning> {
         let is_newer = group.password.is_some() && !is_group_password_given(group.password.as_ref(), seen);
         if is_let_go && is_newer && input.changed_group(name).is_some() {
             let message = "it was changed on this host after the config had set it, so it stays; if nobody wants it, set another (`gpasswd`)";
-            let field = format!("{} passwordHash", group_field(name.as_str()));
-            found.push(Warning { field, message: message.to_owned() });
+            found.push(of_group(name, "passwordHash", message));
         }
     }
     found
@@ -141,6 +144,50 @@ fn password(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
         (_, _) => return None,
     };
     Some(warning(user, "passwordHash", message))
+}
+
+fn of_group(group: &UserName, part: &str, message: &str) -> Warning {
+    let field = format!("{} {part}", group_field(group.as_str()));
+    Warning { field: field.trim_end().to_owned(), message: escaped(message) }
+}
+
+fn group_password(input: &PlanInput<'_>, group: &UserName) -> Option<Warning> {
+    let found = input.facts.observed.groups.get(group.as_str())?;
+    let new = input.to.users.groups.get(group).filter(|new| new.should_exist)?.password.as_ref()?;
+    let old = input.from.users.groups.get(group).and_then(|old| old.password.as_ref());
+    let message = match old {
+        Some(_) if !is_group_password_given(old, found) => {
+            "it was changed on this host (`gpasswd`), and this update sets the config's password; to keep the host's, put its hash into \
+             the config"
+        }
+        None if is_group_closed(new) => {
+            "the group has a password on this host, and this update removes it, since no password opens this passwordHash; to keep it, \
+             set its hash, or remove the field"
+        }
+        Some(_) | None => return None,
+    };
+    Some(of_group(group, "passwordHash", message))
+}
+
+/// Returns the warning about those whom no config made members of a group that goes.
+fn group_people(input: &PlanInput<'_>, group: &UserName) -> Option<Warning> {
+    let found = input.facts.observed.groups.get(group.as_str())?;
+    let is_given = |spec: &HostSpec, person: &str| {
+        let mut given =
+            spec.users.accounts.iter().filter(|(_, account)| account.groups.contains(group.as_str()));
+        given.any(|(name, _)| name.as_str() == person)
+    };
+    let people = found
+        .people
+        .iter()
+        .filter(|person| !is_given(input.from, person.as_str()) && !is_given(input.to, person.as_str()));
+    let people: Vec<&str> = people.map(String::as_str).collect();
+    let message = format!(
+        "this host made members or administrators of the group that no config lists ({}), and this update removes the group with them; to \
+         keep it, keep its entry in the config",
+        people.join(", ")
+    );
+    (!people.is_empty()).then(|| of_group(group, "", &message))
 }
 
 fn keys(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {

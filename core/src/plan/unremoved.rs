@@ -14,7 +14,7 @@ use super::{Op, Step, StepReason};
 use crate::model::observation::{Maker, Observation, ObservedAccount, StrayKeys};
 use crate::model::obstacles::Obstacle;
 use crate::model::text::counted;
-use crate::model::users::{keys_beside, keys_field};
+use crate::model::users::{KEYS_FILE, keys_beside, keys_field};
 use crate::model::{HostSpec, ManagedPath, NotApplied, NotAppliedReason, UserName};
 
 /// Returns the accounts with such keys that a config does not list, and the number of these keys.
@@ -38,7 +38,7 @@ pub fn unremoved_keys(spec: &HostSpec, observed: &Observation) -> Vec<Difference
     };
     let stray = observed.stray_keys.iter().map(|stray| {
         let expected = format!("no SSH key of a config in {}", stray.path);
-        difference_of(&stray.user, &expected, &stray_text(stray))
+        difference_of(&stray.user, &expected, &stray_text(spec, observed, stray))
     });
     accounts(spec, observed).map(difference).chain(stray).collect()
 }
@@ -54,7 +54,7 @@ pub(super) fn named(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> 
         NotApplied::new(keys_field(name), NotAppliedReason::NotRemoved, message)
     };
     let stray = observed.stray_keys.iter().map(|stray| {
-        let message = format!("{} ({})", stray_text(stray), stray.path);
+        let message = format!("{} ({})", stray_text(spec, observed, stray), stray.path);
         NotApplied::new(keys_field(&stray.user), NotAppliedReason::NotRemoved, message)
     });
     accounts(spec, observed).map(named).chain(stray).collect()
@@ -63,21 +63,22 @@ pub(super) fn named(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> 
 /// Returns the steps that remove such keys, where nothing keeps them any more.
 pub(super) fn removals(spec: &HostSpec, observed: &Observation) -> Vec<Op> {
     let free = accounts(spec, observed).filter(|(_, found, _)| found.unremovable.is_none());
-    // Keys that have to follow their account to its home do so in an update, which removes the others, too.
-    let is_done = |user: &String| {
-        let entry = spec.users.accounts.iter().find(|(one, _)| one.as_str() == user);
-        let desired = entry.and_then(|(name, account)| account.desired_keys(name));
-        let found = observed.accounts.get(user);
-        desired.is_none_or(|desired| found.is_some_and(|found| keys_hold(desired, found)))
-    };
     let stray = observed.stray_keys.iter();
-    let stray = stray.filter(|stray| stray.unremovable.is_none() && is_done(&stray.user));
+    let stray = stray.filter(|stray| stray.unremovable.is_none() && !follow(spec, observed, &stray.user));
     let users: BTreeSet<&String> =
         free.map(|(name, ..)| name).chain(stray.map(|stray| &stray.user)).collect();
     users
         .into_iter()
         .filter_map(|name| Some(Op::SetSshKeys { user: UserName::new(name.as_str()).ok()? }))
         .collect()
+}
+
+/// Returns true if keys have to follow an account to its home: they do so in an update, which removes the others, too.
+fn follow(spec: &HostSpec, observed: &Observation, user: &str) -> bool {
+    let entry = spec.users.accounts.iter().find(|(one, _)| one.as_str() == user);
+    let desired = entry.and_then(|(name, account)| account.desired_keys(name));
+    let found = observed.accounts.get(user);
+    desired.is_some_and(|desired| found.is_none_or(|found| !keys_hold(desired, found)))
 }
 
 /// Returns those of them that other steps leave to be done.
@@ -99,9 +100,19 @@ fn next_step(obstacle: Option<&Obstacle>) -> String {
     obstacle.map_or_else(by_agent, ToString::to_string)
 }
 
-fn stray_text(stray: &StrayKeys) -> String {
+fn stray_text(spec: &HostSpec, observed: &Observation, stray: &StrayKeys) -> String {
     let keys = counted(stray.count, "SSH key");
-    let next = next_step(stray.unremovable.as_ref());
+    let home = stray.path.strip_suffix(KEYS_FILE).map_or(&*stray.path, |home| home.trim_end_matches('/'));
+    let next = match &stray.unremovable {
+        None if !observed.accounts.contains_key(&stray.user) && follow(spec, observed, &stray.user) => {
+            "create the account again, or remove its entry from the config".to_owned()
+        }
+        None if follow(spec, observed, &stray.user) => format!(
+            "the next update to another config moves them; to end it before, give the account that home again (`usermod --home {home} {}`)",
+            stray.user
+        ),
+        unremovable => next_step(unremovable.as_ref()),
+    };
     format!(
         "{keys} of a config in a home that is not the account's any more, open to any account that gets it; {next}"
     )

@@ -251,7 +251,13 @@ fn account_fact(facts: &mut Facts, words: &[&str]) {
         "group" => {
             let is_primary = words.get(3) == Some(&"primary");
             let maker = if words[2] == "agent" { Maker::Agent } else { Maker::Host };
-            let group = ObservedGroup { gid: 1600, password: None, maker, is_primary };
+            let group = ObservedGroup {
+                gid: 1600,
+                password: None,
+                maker,
+                people: std::collections::BTreeSet::new(),
+                is_primary,
+            };
             facts.observed.groups.insert(words[1].to_owned(), group);
         }
         "keys-changed" => facts.observed.accounts.get_mut(words[1]).unwrap().keys = ObservedFile::Absent,

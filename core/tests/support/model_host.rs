@@ -622,6 +622,7 @@ fn made_group(group: &machine_config_core::model::users::Group) -> ObservedGroup
         gid: group.gid.unwrap_or(3000),
         password: group.password.clone(),
         maker: Maker::Agent,
+        people: BTreeSet::new(),
         is_primary: false,
     }
 }

@@ -4,7 +4,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::{Dir, HostError, Missing, Root, no_name, split};
+use super::{Dir, Hands, HostError, Missing, Root, no_name, split};
 use crate::host::fsync::fsync;
 use crate::host::keys::ASIDE;
 
@@ -23,6 +23,12 @@ impl Root {
         self.move_aside(path, directory, &format!("{name}.{ASIDE}"), 0)
     }
 
+    /// The same in a directory that one of these accounts may own. Nothing is removed for a name: where all are taken, it is an error.
+    pub fn move_aside_by(&self, path: &str, hands: Hands) -> Result<Option<String>, HostError> {
+        let (directory, name) = path.rsplit_once('/').ok_or_else(|| no_name(path))?;
+        self.move_to_free(path, directory, &format!("{name}.{ASIDE}"), (hands, false))
+    }
+
     /// Moves a directory entry aside into a directory, durably, to the first free of the names `aside`, `aside.1` and so on, and
     /// returns its new path; a missing one is ignored. Nothing is followed or read.
     pub(in crate::host) fn move_aside(
@@ -32,18 +38,28 @@ impl Root {
         aside: &str,
         trusted: u32,
     ) -> Result<Option<String>, HostError> {
+        self.move_to_free(path, directory, aside, (trusted.into(), true))
+    }
+
+    fn move_to_free(
+        &self,
+        path: &str,
+        directory: &str,
+        aside: &str,
+        (hands, may_clear): (Hands, bool),
+    ) -> Result<Option<String>, HostError> {
         let failed = |errno: Errno| HostError::io("move aside", path, errno);
         let (above, name) = split(path).ok_or_else(|| no_name(path))?;
-        let walk = |directory| self.walk(directory, trusted, Missing::Leave, &mut Vec::new());
+        let walk = |directory| self.walk(directory, hands, Missing::Leave, &mut Vec::new());
         let (Some(parent), Some(to)) = (walk(above)?, walk(directory)?) else { return Ok(None) };
         let entry = Entry { parent: &parent, name, to: &to };
         let names: Vec<String> = std::iter::once(aside.to_owned())
             .chain((1..MOST_ASIDE).map(|number| format!("{aside}.{number}")))
             .collect();
         let mut moved = entry.rename_to_free(names.iter().map(String::as_str)).map_err(failed)?;
-        if let (Moved::NoName, Some(last)) = (&moved, names.last()) {
+        if let (Moved::NoName, Some(last), true) = (&moved, names.last(), may_clear) {
             // Should that fail, a name beyond them is taken.
-            let is_free = clear(&to, last, trusted).is_ok();
+            let is_free = clear(&to, last, hands.trusted).is_ok();
             let beyond: Vec<String> =
                 (MOST_ASIDE..MOST_NAMES).map(|number| format!("{aside}.{number}")).collect();
             let last = is_free.then_some(last).into_iter();

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::{HostSpec, MachineConfig, NotAppliedReason};
+use super::STAYS;
 
 fn parsed(spec: &Value) -> MachineConfig {
     let object = json!({ "metadata": { "name": "rendered-a" }, "spec": spec });
@@ -155,6 +156,10 @@ fn other_version_is_read_where_fields_mean_the_same() {
     assert!(read.fixed.sections.is_empty() && read.is_opaque_in("storage.disks"), "{:?}", read.fixed);
     let version = read.opaque().find(|remark| remark.field == "spec.config.ignition.version").unwrap();
     assert!(version.message.contains("2.2.0"), "{}", version.message);
+    // What is read of it is removed as that of any config.
+    let words = ["files, units and users are read", "removed with their entries"];
+    assert!(words.iter().all(|word| version.message.contains(word)), "{}", version.message);
+    assert!(!version.message.contains(STAYS), "{}", version.message);
     assert!(read.is_opaque_in("storage.files \"/etc/b\""));
 }
 
