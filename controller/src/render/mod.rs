@@ -95,6 +95,12 @@ pub fn render<'a>(
     Ok(rendered.with_remarks(of_nodes))
 }
 
+/// Renders a pool that selects no MachineConfig: what its nodes have before the first one.
+pub fn render_empty(pool: &MachineConfigPool, release: &Release) -> Result<Rendered, RenderError> {
+    let config = ignition(&[]).map_err(first)?;
+    object(pool, &[], config, release)
+}
+
 /// Renders a pool for nodes that have nothing of it yet: what each of them would refuse is refused here. All errors are found: one
 /// MachineConfig does not hide those of the others.
 pub fn render_first<'a>(
@@ -144,7 +150,7 @@ fn merged<'a>(
         return Err(vec![RenderError::NoConfigs { pool: pool_name.to_owned() }]);
     }
     let mut errors: Vec<RenderError> = chosen.iter().filter_map(|config| check_part(config).err()).collect();
-    let mut config = match ignition(&chosen) {
+    let config = match ignition(&chosen) {
         Ok(config) if errors.is_empty() => config,
         Ok(_) => return Err(errors),
         Err(others) => {
@@ -152,19 +158,30 @@ fn merged<'a>(
             return Err(errors);
         }
     };
+    let rendered = object(pool, &chosen, config, release).map_err(|error| vec![error])?;
+    Ok((rendered, chosen))
+}
+
+/// Makes the rendered object of MachineConfigs whose Ignition parts are merged.
+fn object(
+    pool: &MachineConfigPool,
+    chosen: &[&MachineConfig],
+    mut config: Value,
+    release: &Release,
+) -> Result<Rendered, RenderError> {
     let remarks = drop_stale_digests(&mut config);
     let spec = MachineConfigSpec {
-        extensions_image: last(&chosen, |spec| &spec.extensions_image)
+        extensions_image: last(chosen, |spec| &spec.extensions_image)
             .or_else(|| release.extensions_image.clone()),
         config: Some(config),
-        extensions: Some(joined(&chosen, |spec| &spec.extensions)),
+        extensions: Some(joined(chosen, |spec| &spec.extensions)),
         fips: Some(chosen.iter().any(|config| config.spec.fips == Some(true))),
-        kernel_arguments: Some(joined(&chosen, |spec| &spec.kernel_arguments)),
-        kernel_type: Some(kernel_type(&chosen)),
-        os_image_url: last(&chosen, |spec| &spec.os_image_url).or_else(|| release.os_image.clone()),
+        kernel_arguments: Some(joined(chosen, |spec| &spec.kernel_arguments)),
+        kernel_type: Some(kernel_type(chosen)),
+        os_image_url: last(chosen, |spec| &spec.os_image_url).or_else(|| release.os_image.clone()),
     };
-    let digest = digest(&spec).map_err(|error| vec![error])?;
-    let name = format!("rendered-{pool_name}-{digest}");
+    let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
+    let name = format!("rendered-{pool_name}-{}", digest(&spec)?);
     let mut annotations = BTreeMap::from([(GENERATED_BY.to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
     if spec.os_image_url.is_some() && spec.os_image_url != release.os_image {
         annotations.insert(IMAGE_OVERRIDDEN.to_owned(), "true".to_owned());
@@ -172,7 +189,7 @@ fn merged<'a>(
     let metadata = ObjectMeta { name: Some(name), annotations: Some(annotations), ..ObjectMeta::default() };
     let object = MachineConfig { metadata, spec };
     let sources = chosen.iter().map(|config| name_of(config).to_owned()).collect();
-    Ok((Rendered { object, sources, remarks }, chosen))
+    Ok(Rendered { object, sources, remarks })
 }
 
 /// Refuses what the others of the pool would hide.
