@@ -8,6 +8,8 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use super::operator;
+
 /// The pool's MachineConfigs, its nodes, and the number of nodes at a time.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(
@@ -248,7 +250,9 @@ fn set_names(_: &mut SchemaGenerator) -> Schema {
         "items": {
             "type": "object",
             "required": ["name"],
-            "properties": { "name": { "type": "string", "minLength": 1, "maxLength": 253 } }
+            "properties": {
+                "name": { "type": "string", "minLength": 1, "maxLength": 253, "pattern": operator::SET_NAME }
+            }
         },
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["name"]
