@@ -23,8 +23,8 @@ use crate::api::{
 };
 use crate::model::machineconfig::{Fields, check_layers};
 use crate::model::{
-    ConfigName, HostSpec, ImageRef, ModelError, NotApplied, Sha256, check_ignition, drop_stale_digests,
-    is_version,
+    ConfigName, HostSpec, ImageRef, ModelError, NotApplied, NotAppliedReason, Sha256, check_ignition,
+    drop_stale_digests, is_version,
 };
 use crate::plan::{Irreconcilable, refused_at_first, refused_everywhere};
 
@@ -169,7 +169,8 @@ fn object(
     mut config: Value,
     release: &Release,
 ) -> Result<Rendered, RenderError> {
-    let remarks = drop_stale_digests(&mut config);
+    let mut remarks = drop_stale_digests(&mut config);
+    remarks.extend(stream(pool));
     let spec = MachineConfigSpec {
         extensions_image: last(chosen, |spec| &spec.extensions_image)
             .or_else(|| release.extensions_image.clone()),
@@ -190,6 +191,15 @@ fn object(
     let object = MachineConfig { metadata, spec };
     let sources = chosen.iter().map(|config| name_of(config).to_owned()).collect();
     Ok(Rendered { object, sources, remarks })
+}
+
+/// Names the image of a pool that a program of OpenShift would choose.
+fn stream(pool: &MachineConfigPool) -> Option<NotApplied> {
+    pool.spec.os_image_stream.as_ref()?;
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let field = format!("MachineConfigPool {name}: spec.osImageStream");
+    let message = "no stream is looked up; name the image in osImageURL of a MachineConfig of the pool";
+    Some(NotApplied::new(field, NotAppliedReason::NoEffect, message))
 }
 
 /// Refuses what the others of the pool would hide.
