@@ -101,6 +101,12 @@ pub fn render_empty(pool: &MachineConfigPool, release: &Release) -> Result<Rende
     object(pool, &[], config, release)
 }
 
+/// Returns an error if every node would refuse a rendered config: it may be of another program, or of a person.
+pub fn check_rendered(object: &MachineConfig) -> Result<(), RenderError> {
+    let of_nodes = fields(object).committed_spec(name_of(object), object.spec.config.as_ref())?;
+    refuse(&of_nodes, name_of(object), &[object], refused_everywhere)
+}
+
 /// Renders a pool for nodes that have nothing of it yet: what each of them would refuse is refused here. All errors are found: one
 /// MachineConfig does not hide those of the others.
 pub fn render_first<'a>(
