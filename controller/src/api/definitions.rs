@@ -33,7 +33,7 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
 fn complete(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
     let fields = operator::fields(&definition.spec.names.kind);
     let field = |(name, mut schema): (&str, Value)| {
-        schema["description"] = json!("As on OpenShift; not read here");
+        schema.as_object_mut()?.insert("description".to_owned(), json!("As on OpenShift; not read here"));
         Some((name.to_owned(), serde_json::from_value::<JSONSchemaProps>(schema).ok()?))
     };
     let fields: Vec<_> = fields.into_iter().filter_map(field).collect();

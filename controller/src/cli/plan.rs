@@ -87,7 +87,7 @@ fn planned(arguments: &Arguments, mut manifests: Manifests) -> Result<VerbOutput
     Ok(VerbOutput { code, ..VerbOutput::done(text).with_notes(manifests.notes) })
 }
 
-/// What there was before the file.
+/// Pool, MachineConfigs and images without the objects of the file.
 struct Before {
     pool: Option<MachineConfigPool>,
     configs: Vec<MachineConfig>,

@@ -161,7 +161,7 @@ fn plan_reads_release_of_file() {
     assert!(text.contains(&image), "{text}");
 }
 
-/// What is not about the pool is named beside its plan.
+/// Faults of objects that are not the pool's are named beside its plan.
 #[test]
 fn plan_of_pool_passes_faults_of_others() {
     let directory = directory();

@@ -108,7 +108,7 @@ struct Outcome {
     rendered: Result<Rendered, String>,
     /// Objects with fields that nobody knows, and what is said of them.
     unknown: Vec<(About, String)>,
-    /// What is wrong with the disruption policy.
+    /// Cause of the refusal of the disruption policy.
     refused_policy: Option<String>,
 }
 
@@ -549,10 +549,8 @@ fn outcome(snapshot: &Snapshot, pool: &str) -> Option<Outcome> {
 /// Returns what is to be said of objects of which a cluster has one.
 fn unknown_of_shared(snapshot: &Snapshot) -> impl Iterator<Item = (About, String)> {
     snapshot.unknown_of_shared.iter().map(|(kind, (uid, fields))| {
-        let about = match kind {
-            Kind::ControllerConfig => About::controller_config(uid),
-            _ => About::disruption_policy(uid),
-        };
+        let is_policy = *kind == Kind::Policy;
+        let about = if is_policy { About::disruption_policy(uid) } else { About::controller_config(uid) };
         let text = format!("{about}: {}", listed(fields, MAX_EVENT_LENGTH));
         (about, text)
     })
