@@ -82,6 +82,8 @@ pub struct Unread {
     pub pools: BTreeSet<String>,
     /// A `ControllerConfig`.
     pub controller_config: bool,
+    /// A disruption policy.
+    pub policy: bool,
     /// Labels of MachineConfigs; `None` where they can't be read either.
     pub configs: Vec<Option<BTreeMap<String, String>>>,
 }
@@ -158,6 +160,19 @@ pub enum ManifestError {
 impl ManifestError {
     fn refused(path: &Path, error: ModelError) -> Self {
         Self::Refused { path: path.to_owned(), error }
+    }
+
+    /// Returns true if nobody knows which of two objects is meant.
+    pub fn is_ambiguous(&self) -> bool {
+        match self {
+            Self::Twice { .. } => true,
+            Self::Several(errors) => errors.iter().any(Self::is_ambiguous),
+            Self::Unread { .. }
+            | Self::Refused { .. }
+            | Self::Unreachable { .. }
+            | Self::More { .. }
+            | Self::TooMany { .. } => false,
+        }
     }
 
     /// Makes one error of all.
@@ -274,6 +289,13 @@ impl Manifests {
             selector.as_ref().zip(labels.as_ref()).is_none_or(|(selector, labels)| selector.matches(labels))
         };
         self.unread.any || self.unread.configs.iter().any(may_be)
+    }
+
+    /// Returns true if an object with faults may decide about the plan of a pool.
+    pub fn lacks_part_of(&self, pool: &str) -> bool {
+        let Unread { any, pools, controller_config, policy, .. } = &self.unread;
+        let is_pool = pools.contains(pool) || pools.contains("");
+        *any || is_pool || *controller_config || *policy || self.lacks_config_of(pool)
     }
 
     /// Returns the images of the release: those of the `ControllerConfig`, with another OS image where one is given.
@@ -420,10 +442,16 @@ impl Manifests {
                 self.unread.controller_config = self.controller_config.is_none();
             }
             _ => {
-                let Some(policy) = errors.take(DisruptionPolicy::of_document(document)) else { return };
-                if self.take_remarks(policy.unknown, document, reading, errors) {
-                    self.policy = Some(policy.value);
-                }
+                let read = errors
+                    .take(DisruptionPolicy::of_document(document))
+                    .filter(|policy| self.take_remarks(policy.unknown.clone(), document, reading, errors));
+                let Some(policy) = read else {
+                    self.unread.policy = true;
+                    return;
+                };
+                let old = self.policy.replace(policy.value);
+                let name = document.name().to_owned();
+                self.check_twice(old.is_some(), (kind, name), reading, errors);
             }
         }
     }

@@ -105,7 +105,7 @@ impl Object for MachineConfig {
 
 impl Object for MachineConfigPool {
     const KIND: Kind = Kind::POOL;
-    const OF_OPERATOR: &'static [&'static str] = &["spec.osImageStream", "spec.configuration"];
+    const OF_OPERATOR: &'static [&'static str] = &["spec.configuration"];
 
     fn check(&self) -> Vec<String> {
         check_max_unavailable(self.spec.max_unavailable.as_ref()).err().into_iter().collect()

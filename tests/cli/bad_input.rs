@@ -128,6 +128,22 @@ fn bad_documents_are_named_and_nothing_is_touched() {
     }
 }
 
+/// A fault of one class does not hide that of another: in both orders the document is invalid.
+#[test]
+fn exit_code_of_several_faults_is_highest() {
+    let node = Node::new();
+    let mode = json!({"path": "/etc/a", "mode": 9999, "contents": {"source": "data:,x"}});
+    let bytes = json!({"path": "/etc/b", "contents": {"source": "data:;base64,@"}});
+    for entries in [[&mode, &bytes], [&bytes, &mode]] {
+        node.put("bad.json", config("rendered-worker-b", &ignition(json!({"storage": {"files": entries}}))));
+        let host = ["--root", "root", "--os-backend", "none"];
+        for words in [["plan", "--to", "bad.json"], ["verify", "--config", "bad.json"]] {
+            refused(&node, "mixed", &[&words[..], &host].concat(), 4, &["/etc/a", "/etc/b"]);
+        }
+        refused(&node, "mixed", &apply("bad.json"), 4, &["/etc/a", "/etc/b"]);
+    }
+}
+
 #[test]
 fn invalid_command_line_ends_with_2() {
     let node = Node::new();

@@ -21,7 +21,7 @@ use machine_config_core::model::text::escaped;
 use serde_json::{Map, Value};
 
 use super::definitions::definitions;
-use super::metadata;
+use super::{metadata, operator};
 
 /// The longest value that an error shows.
 const MAX_SHOWN: usize = 64;
@@ -166,6 +166,15 @@ impl Errors {
             if !is_there && !is_default {
                 self.block(&format!("{path}.{name}"), "it is required; set it");
             }
+        }
+        if let Some(least) = number(schema, "minProperties").filter(|least| fields.len() < *least) {
+            self.add(
+                path,
+                format!(
+                    "it has {} fields, and must have at least {least}; set one, or remove it",
+                    fields.len()
+                ),
+            );
         }
         for (name, value) in fields {
             // The API server takes the status by itself.
@@ -346,10 +355,36 @@ fn unmatched(pattern: &str, text: &str) -> Option<&'static str> {
             };
             (text.split_once(':').is_some_and(is_time), "is not a time; write it as 22:00")
         }
+        operator::SET_NAME => {
+            let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+            let is_label = |label: &str| {
+                let bytes = label.as_bytes();
+                label.len() <= 63 && edge(bytes.first()) && edge(bytes.last()) && is_word(label, "-")
+            };
+            (text.split('.').all(is_label), "is not a name; write the set's name")
+        }
+        operator::STATE => {
+            let matches = matches!(text, "Managed" | "Unmanaged" | "Force" | "Removed");
+            (matches, "is not a state; write Managed, or remove the field")
+        }
+        operator::RELEASE => (is_numbers(text), "is not a version; write it as 4.20.1"),
+        operator::OS_VERSION => {
+            let is_build = |(version, build): (&str, &str)| {
+                let date = version.rsplit('.').next().unwrap_or_default();
+                is_numbers(version) && matches!(date.len(), 8 | 12) && digits(build)
+            };
+            (text.split_once('-').is_some_and(is_build), "is not a version; write it as 9.6.20250523-0")
+        }
         // Of statuses, which are not checked.
         _ => return None,
     };
     (!matches).then_some(next)
+}
+
+/// Returns true for `4.20.1`.
+fn is_numbers(text: &str) -> bool {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    text.split('.').count() == 3 && text.split('.').all(is_number)
 }
 
 /// Reads `2h30m`: hours, minutes and seconds in this order.
@@ -371,13 +406,14 @@ fn holds(message: &str, value: &Value) -> Option<bool> {
     let text = value.as_str().unwrap_or_default();
     let at = |pointer: &str| value.pointer(pointer).filter(|value| !value.is_null());
     let name_is = |pointer: &str| at("/metadata/name") == at(pointer);
-    let only_of = |field: &str, kind: &str| {
-        value.get(field).is_some() == (at("/type").and_then(Value::as_str) == Some(kind))
-    };
     let not_zero = |value: Option<&Value>| {
         value.is_none_or(|value| value.as_i64().map_or(value != "0%", |number| number >= 1))
     };
     let length = |pointer: &str| at(pointer).and_then(Value::as_str).and_then(seconds);
+    if let Some((field, key, word)) = operator::read_only_with(message) {
+        let is_it = value.get(key).and_then(Value::as_str) == Some(word);
+        return Some(value.get(field).is_some() == is_it);
+    }
     Some(match message {
         "the name must be a lowercase RFC 1123 subdomain" => is_dns_subdomain(text),
         "the image must end with @sha256:<64 hexadecimal digits>" => {
@@ -397,8 +433,11 @@ fn holds(message: &str, value: &Value) -> Option<bool> {
         "the path must be absolute, without `.`, `..` and a trailing `/`" => {
             text.starts_with('/') && !text.split('/').skip(1).any(|part| matches!(part, "" | "." | ".."))
         }
-        "reload must be set for the type Reload, and for no other" => only_of("reload", "Reload"),
-        "restart must be set for the type Restart, and for no other" => only_of("restart", "Restart"),
+        "the mode must be All or None for controlplanemachinesets" => {
+            let is_of_control_plane = word(value, "resource") == "controlplanemachinesets";
+            let mode = at("/selection/mode").and_then(Value::as_str);
+            !is_of_control_plane || matches!(mode, Some("All" | "None"))
+        }
         "None and Reboot must stand alone" => {
             let actions = value.as_array().map_or(&[][..], |actions| actions);
             let stands_alone = |action: &Value| matches!(word(action, "type"), "None" | "Reboot");

@@ -43,7 +43,7 @@ fn walk(schema: &Value, path: &str, visit: &mut dyn FnMut(&str, &Value)) {
 /// A keyword without a function would pass in silence.
 #[test]
 fn each_keyword_pattern_and_rule_is_known() {
-    const KNOWN: [&str; 26] = [
+    const KNOWN: [&str; 27] = [
         "additionalProperties",
         "default",
         "description",
@@ -55,6 +55,7 @@ fn each_keyword_pattern_and_rule_is_known() {
         "maximum",
         "minItems",
         "minLength",
+        "minProperties",
         "minimum",
         "nullable",
         "pattern",

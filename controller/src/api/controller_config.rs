@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -42,9 +42,11 @@ pub struct ControllerConfigSpec {
     pub cloud_provider_ca_data: Option<String>,
     /// CAs of registries
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bundles")]
     pub image_registry_bundle_data: Option<Vec<RegistryBundle>>,
     /// CAs of registries that an administrator added
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bundles")]
     pub image_registry_bundle_user_data: Option<Vec<RegistryBundle>>,
     /// Images of the release by name
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,14 +102,13 @@ impl std::fmt::Debug for ControllerConfigSpec {
 }
 
 /// The CA of a registry.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct RegistryBundle {
     /// The registry; `..` stands for the colon before its port
     pub file: String,
     /// Certificates, PEM
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "bytes")]
     pub data: Option<String>,
 }
 
@@ -124,4 +125,23 @@ pub struct Proxy {
     /// Hosts that are reached without the proxy
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_proxy: Option<String>,
+}
+
+/// Bundles are read leniently; each has its registry and its certificates.
+fn bundles(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "nullable": true,
+        "items": {
+            "type": "object",
+            "required": ["data", "file"],
+            "properties": {
+                "data": { "type": "string", "format": "byte", "description": "Certificates, PEM" },
+                "file": {
+                    "type": "string",
+                    "description": "The registry; `..` stands for the colon before its port"
+                }
+            }
+        }
+    })
 }

@@ -8,6 +8,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::operator::only_with;
+
 /// Changes that need no reboot, and sections that may differ from the nodes' own.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(
@@ -21,14 +23,12 @@ use serde_json::{Value, json};
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineConfigurationSpec {
-    /// As on OpenShift; ignored here
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub management_state: Option<String>,
     /// Actions by file, unit and SSH keys
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_disruption_policy: Option<NodeDisruptionPolicy>,
     /// Sections that a config may change although the nodes keep theirs
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "overrides")]
     pub irreconcilable_validation_overrides: Option<Overrides>,
 }
 
@@ -98,12 +98,11 @@ pub struct Service {
 }
 
 /// Sections that are let pass.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Overrides {
     /// `Disks`, `FileSystems`, `Raid`
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "sections")]
     pub storage: Option<Vec<String>>,
 }
 
@@ -133,7 +132,7 @@ fn entries(key: &str, of_key: &Value) -> Schema {
         "maxItems": 50,
         "items": {
             "type": "object",
-            "required": [key],
+            "required": ["actions", key],
             "properties": { key: of_key, "actions": actions() }
         },
         "x-kubernetes-list-type": "map",
@@ -142,17 +141,16 @@ fn entries(key: &str, of_key: &Value) -> Schema {
 }
 
 fn ssh_key(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "nullable": true, "properties": { "actions": actions() } })
+    json_schema!({
+        "type": "object",
+        "nullable": true,
+        "required": ["actions"],
+        "properties": { "actions": actions() }
+    })
 }
 
 fn actions() -> Value {
-    let of_service = |type_: &str| {
-        let field = type_.to_lowercase();
-        json!({
-            "rule": format!("has(self.{field}) == (self.type == '{type_}')"),
-            "message": format!("{field} must be set for the type {type_}, and for no other")
-        })
-    };
+    let of_service = |type_: &str| only_with(&type_.to_lowercase(), "type", type_);
     let service = json!({ "type": "object", "required": ["serviceName"], "properties": { "serviceName": unit_name() } });
     json!({
         "type": "array",
@@ -192,12 +190,21 @@ fn unit_name() -> Value {
     })
 }
 
-fn sections(_: &mut SchemaGenerator) -> Schema {
+fn overrides(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
-        "type": "array",
+        "type": "object",
         "nullable": true,
-        "maxItems": 3,
-        "items": { "type": "string", "enum": ["Disks", "FileSystems", "Raid"] },
-        "x-kubernetes-list-type": "set"
+        "minProperties": 1,
+        "properties": {
+            "storage": {
+                "type": "array",
+                "nullable": true,
+                "minItems": 1,
+                "maxItems": 3,
+                "description": "`Disks`, `FileSystems`, `Raid`",
+                "items": { "type": "string", "enum": ["Disks", "FileSystems", "Raid"] },
+                "x-kubernetes-list-type": "set"
+            }
+        }
     })
 }

@@ -13,6 +13,7 @@ mod duration;
 pub mod machine_configuration;
 pub mod machineconfig;
 mod metadata;
+mod operator;
 pub mod os_build;
 pub mod os_config;
 pub mod owned;

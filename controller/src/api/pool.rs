@@ -7,6 +7,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::operator;
+use super::schema::anything;
 
 /// The pool's MachineConfigs, its nodes, and the number of nodes at a time.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -57,6 +61,10 @@ pub struct MachineConfigPoolSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "selector")]
     pub node_selector: Option<LabelSelector>,
+    /// As on OpenShift; not applied here
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "anything")]
+    pub os_image_stream: Option<Value>,
     /// Sets of images that the pool's nodes pull ahead and keep
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "set_names")]
@@ -248,7 +256,9 @@ fn set_names(_: &mut SchemaGenerator) -> Schema {
         "items": {
             "type": "object",
             "required": ["name"],
-            "properties": { "name": { "type": "string", "minLength": 1, "maxLength": 253 } }
+            "properties": {
+                "name": { "type": "string", "minLength": 1, "maxLength": 253, "pattern": operator::SET_NAME }
+            }
         },
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["name"]

@@ -26,6 +26,12 @@ fn of_upstream_group(visit: &mut dyn FnMut(&str, &Value)) {
 }
 
 const REQUIRED_UPSTREAM: &str = "ControllerConfig.spec
+ControllerConfig.spec.dns.spec
+ControllerConfig.spec.imageRegistryBundleData[].data
+ControllerConfig.spec.imageRegistryBundleData[].file
+ControllerConfig.spec.imageRegistryBundleUserData[].data
+ControllerConfig.spec.imageRegistryBundleUserData[].file
+ControllerConfig.spec.network.mtuMigration
 MachineConfig.spec
 MachineConfigNode.spec
 MachineConfigNode.spec.configVersion
@@ -42,6 +48,7 @@ MachineConfigPool.spec.machineConfigSelector.matchExpressions[].key
 MachineConfigPool.spec.machineConfigSelector.matchExpressions[].operator
 MachineConfigPool.spec.nodeSelector.matchExpressions[].key
 MachineConfigPool.spec.nodeSelector.matchExpressions[].operator
+MachineConfigPool.spec.osImageStream.name
 MachineConfigPool.spec.pinnedImageSets[].name
 MachineConfigPool.status.poolSynchronizersStatus[].availableMachineCount
 MachineConfigPool.status.poolSynchronizersStatus[].machineCount
@@ -50,13 +57,25 @@ MachineConfigPool.status.poolSynchronizersStatus[].readyMachineCount
 MachineConfigPool.status.poolSynchronizersStatus[].unavailableMachineCount
 MachineConfigPool.status.poolSynchronizersStatus[].updatedMachineCount
 MachineConfiguration.spec
+MachineConfiguration.spec.bootImageSkewEnforcement.manual.mode
+MachineConfiguration.spec.bootImageSkewEnforcement.mode
+MachineConfiguration.spec.managedBootImages.machineManagers[].apiGroup
+MachineConfiguration.spec.managedBootImages.machineManagers[].resource
+MachineConfiguration.spec.managedBootImages.machineManagers[].selection
+MachineConfiguration.spec.managedBootImages.machineManagers[].selection.mode
+MachineConfiguration.spec.managedBootImages.machineManagers[].selection.partial.machineResourceSelector
+MachineConfiguration.spec.managedBootImages.machineManagers[].selection.partial.machineResourceSelector.matchExpressions[].key
+MachineConfiguration.spec.managedBootImages.machineManagers[].selection.partial.machineResourceSelector.matchExpressions[].operator
+MachineConfiguration.spec.nodeDisruptionPolicy.files[].actions
 MachineConfiguration.spec.nodeDisruptionPolicy.files[].actions[].reload.serviceName
 MachineConfiguration.spec.nodeDisruptionPolicy.files[].actions[].restart.serviceName
 MachineConfiguration.spec.nodeDisruptionPolicy.files[].actions[].type
 MachineConfiguration.spec.nodeDisruptionPolicy.files[].path
+MachineConfiguration.spec.nodeDisruptionPolicy.sshkey.actions
 MachineConfiguration.spec.nodeDisruptionPolicy.sshkey.actions[].reload.serviceName
 MachineConfiguration.spec.nodeDisruptionPolicy.sshkey.actions[].restart.serviceName
 MachineConfiguration.spec.nodeDisruptionPolicy.sshkey.actions[].type
+MachineConfiguration.spec.nodeDisruptionPolicy.units[].actions
 MachineConfiguration.spec.nodeDisruptionPolicy.units[].actions[].reload.serviceName
 MachineConfiguration.spec.nodeDisruptionPolicy.units[].actions[].restart.serviceName
 MachineConfiguration.spec.nodeDisruptionPolicy.units[].actions[].type

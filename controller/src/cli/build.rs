@@ -15,7 +15,7 @@ use crate::api::MachineConfig;
 use crate::image::local::{Local, Order};
 use crate::image::{AGENT, ApplyBy, Request, compose};
 use crate::manifests::Manifests;
-use crate::render::RenderError;
+use crate::render::{RenderError, check_rendered};
 
 /// The largest file that a person names.
 const MAX_FILE: u64 = 1 << 20;
@@ -141,6 +141,7 @@ pub(super) struct Built<'a> {
 /// Builds it.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let (rendered, notes) = rendered(&arguments.config, arguments.unknown)?;
+    check_rendered(&rendered)?;
     let base =
         arguments.base.as_deref().or(rendered.spec.os_image_url.as_deref()).filter(|base| !base.is_empty());
     let base =

@@ -88,7 +88,10 @@ pub fn main() -> ExitCode {
     let output = run(&cli);
     let printed = output.and_then(|output| {
         print_notes(&output.notes);
-        print(&output.text).map(|()| output.code)
+        print(&output.text)?;
+        let Some(error) = output.error else { return Ok(output.code) };
+        print_error(&error);
+        Ok(ExitCode::from(error::exit_code(&error.refusals())))
     });
     match printed {
         Ok(code) => code,
@@ -100,8 +103,7 @@ pub fn main() -> ExitCode {
             if wants_json {
                 drop(print(&document(&refusals)));
             }
-            let written = writeln!(std::io::stderr(), "machine-config-controller: {error}");
-            drop(written);
+            print_error(&error);
             ExitCode::from(error::exit_code(&refusals))
         }
     }
@@ -112,6 +114,10 @@ fn print_notes(notes: &[String]) {
         // A closed standard error does not change the result.
         drop(writeln!(std::io::stderr(), "note: {note}"));
     }
+}
+
+fn print_error(error: &CliError) {
+    drop(writeln!(std::io::stderr(), "machine-config-controller: {error}"));
 }
 
 fn run(cli: &Cli) -> Result<VerbOutput, CliError> {

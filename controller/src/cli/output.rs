@@ -13,11 +13,13 @@ pub(super) struct VerbOutput {
     pub(super) code: ExitCode,
     /// Objects without effect, for standard error.
     pub(super) notes: Vec<String>,
+    /// Error of objects that the output is not about.
+    pub(super) error: Option<CliError>,
 }
 
 impl VerbOutput {
     pub(super) fn done(text: String) -> Self {
-        Self { text, code: ExitCode::SUCCESS, notes: Vec::new() }
+        Self { text, code: ExitCode::SUCCESS, notes: Vec::new(), error: None }
     }
 
     pub(super) fn with_notes(self, notes: Vec<String>) -> Self {

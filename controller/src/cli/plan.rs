@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::input::{Unknown, clean, read_all};
+use super::input::{Unknown, clean};
 use super::{CliError, VerbOutput};
-use crate::api::MachineConfigPool;
+use crate::api::{MachineConfig, MachineConfigPool};
 use crate::controllers::live_manifests;
 use crate::cost::cost;
-use crate::manifests::Manifests;
+use crate::manifests::{ManifestError, Manifests};
 use crate::model::NotApplied;
 use crate::model::policy::DisruptionPolicy;
 use crate::plan::{Plan, explain};
-use crate::render::{RenderError, Rendered, render};
+use crate::render::{Release, RenderError, Rendered, render, render_empty};
 
 /// The exit status for a change that nodes refuse, as of the agent's `plan`.
 const REFUSED: u8 = 3;
@@ -60,44 +60,93 @@ pub(super) enum Output {
 
 /// Shows the disruption of the pool's nodes.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
-    let mut manifests = match &arguments.manifests {
-        Some(directory) => read_all(directory, arguments.unknown)?,
-        None => clean(live_manifests(arguments.kubeconfig.as_deref())?)?,
+    let (manifests, errors) = match &arguments.manifests {
+        Some(directory) => Manifests::collect(directory, arguments.unknown.fields())?,
+        None => live_manifests(arguments.kubeconfig.as_deref())?,
     };
-    let release = manifests.release(arguments.os_image.as_deref());
-    let rendered = |manifests: &Manifests| {
-        let configs: Vec<_> = manifests.configs.values().cloned().collect();
-        Ok::<_, CliError>(render(pool(manifests, arguments)?, &configs, &release)?)
+    if errors.iter().any(ManifestError::is_ambiguous) || manifests.lacks_part_of(&arguments.pool) {
+        return clean((manifests, errors)).and_then(|manifests| planned(arguments, manifests));
+    }
+    let output = planned(arguments, manifests)?;
+    Ok(VerbOutput { error: ManifestError::all(errors).map(CliError::from), ..output })
+}
+
+fn planned(arguments: &Arguments, mut manifests: Manifests) -> Result<VerbOutput, CliError> {
+    let release = |manifests: &Manifests| manifests.release(arguments.os_image.as_deref());
+    let before = Before {
+        pool: manifests.pools.get(&arguments.pool).cloned(),
+        configs: manifests.configs.values().cloned().collect(),
+        release: release(&manifests),
     };
-    let from = rendered(&manifests)?;
     manifests.replace_by_file(&arguments.file, arguments.unknown.fields())?;
-    let to = rendered(&manifests)?;
+    let pool = pool(&manifests, arguments)?;
+    let from = before.rendered(pool)?;
+    let to = render(pool, manifests.configs.values(), &release(&manifests))?;
+    let (text, is_refused) = shown(arguments, from, &to, &manifests)?;
+    let code = if is_refused { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS };
+    Ok(VerbOutput { code, ..VerbOutput::done(text).with_notes(manifests.notes) })
+}
+
+/// Pool, MachineConfigs and images without the objects of the file.
+struct Before {
+    pool: Option<MachineConfigPool>,
+    configs: Vec<MachineConfig>,
+    release: Release,
+}
+
+/// The config of the nodes before the change.
+struct Origin {
+    rendered: Rendered,
+    /// The pool selected no MachineConfig.
+    is_empty: bool,
+}
+
+impl Before {
+    /// Renders the config that the nodes have: a new pool's have what it selects of the MachineConfigs that are there. A pool without any
+    /// has nodes without a config.
+    fn rendered(&self, new: &MachineConfigPool) -> Result<Origin, RenderError> {
+        let pool = self.pool.as_ref().unwrap_or(new);
+        match render(pool, &self.configs, &self.release) {
+            Err(RenderError::NoConfigs { .. }) => {
+                Ok(Origin { rendered: render_empty(pool, &self.release)?, is_empty: true })
+            }
+            rendered => Ok(Origin { rendered: rendered?, is_empty: false }),
+        }
+    }
+}
+
+/// Returns the plan as text or JSON, and whether nodes would refuse the change.
+fn shown(
+    arguments: &Arguments,
+    Origin { rendered: from, is_empty }: Origin,
+    to: &Rendered,
+    manifests: &Manifests,
+) -> Result<(String, bool), CliError> {
     let policy = manifests.policy.clone().unwrap_or_else(DisruptionPolicy::defaults);
-    let outcome = cost(&from, &to, &policy)?;
-    let left_out = left_out(&to, outcome.as_ref().ok());
+    let planned = cost(&from, to, &policy)?;
+    let outcome = if is_empty { planned.map(Plan::without_origin) } else { planned };
+    let left_out = left_out(to, outcome.as_ref().ok());
+    let pool = &arguments.pool;
     let text = match (arguments.output, &outcome) {
         (Output::Json, outcome) => {
             let target = to.host_spec()?.target();
-            let origin = from.host_spec()?.target();
+            let origin = (!is_empty).then(|| from.host_spec()).transpose()?.map(|spec| spec.target());
             let beside = explain::Beside { left_out, ..explain::Beside::default() };
-            let json = explain::json(outcome.as_ref(), Some(&origin), &target, &beside);
+            let json = explain::json(outcome.as_ref(), origin.as_ref(), &target, &beside);
             serde_json::to_string_pretty(&json).map_err(RenderError::from)? + "\n"
         }
-        (Output::Text, Ok(_)) if from.name() == to.name() => {
-            let kept =
-                format!("the nodes of pool {} keep {}: it stays as it is\n", arguments.pool, from.name());
+        (Output::Text, Ok(_)) if !is_empty && from.name() == to.name() => {
+            let kept = format!("the nodes of pool {pool} keep {}: it stays as it is\n", from.name());
             kept + &explain::not_applied_text(&to.remarks)
         }
         (Output::Text, Ok(plan)) => {
-            let head = format!("a node of pool {} that has {}:\n", arguments.pool, from.name());
+            let has = if is_empty { "no config yet" } else { from.name() };
+            let head = format!("a node of pool {pool} that has {has}:\n");
             head + &explain::text(plan) + &explain::not_applied_text(&left_out)
         }
-        (Output::Text, Err(refused)) => {
-            format!("a node of pool {} would refuse it: {refused}\n", arguments.pool)
-        }
+        (Output::Text, Err(refused)) => format!("a node of pool {pool} would refuse it: {refused}\n"),
     };
-    let code = if outcome.is_err() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS };
-    Ok(VerbOutput { text, code, notes: manifests.notes })
+    Ok((text, outcome.is_err()))
 }
 
 /// Returns what the rendering left out: the plan of a node has the rest.
@@ -108,6 +157,6 @@ fn left_out(to: &Rendered, plan: Option<&Plan>) -> Vec<NotApplied> {
 
 /// Returns the pool.
 fn pool<'a>(manifests: &'a Manifests, arguments: &Arguments) -> Result<&'a MachineConfigPool, CliError> {
-    let place = if arguments.manifests.is_some() { "directory" } else { "cluster" };
+    let place = if arguments.manifests.is_some() { "directory or the file" } else { "cluster or the file" };
     super::render::pool(manifests, &arguments.pool, place)
 }

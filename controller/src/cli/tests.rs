@@ -98,6 +98,127 @@ fn shows_cost_of_change_beforehand() {
     assert!(nothing.starts_with("the nodes of pool worker keep rendered-worker-"), "{nothing}");
 }
 
+/// A pool without a MachineConfig: its first one, and the pool itself, may come by the file.
+#[test]
+fn plans_first_config_of_pool() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "pool.yaml", POOL);
+    let path = directory.path().to_str().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let plan = |text: &str, more: &[&str]| {
+        let file = write(elsewhere.path(), "new.yaml", text);
+        let words = ["plan", "--manifests", path, "-f", file.to_str().unwrap()];
+        run(&[&words[..], more].concat())
+    };
+    let worker = ["--pool", "worker"];
+    let first = machine_config("50-args", "{kernelArguments: [quiet]}");
+    let text = plan(&first, &worker).unwrap().text;
+    for part in ["a node of pool worker that has no config yet:\n", "reboot", "quiet"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let json = plan(&first, &["--pool", "worker", "-o", "json"]).unwrap().text;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(json["from"].is_null() && json["after"]["kind"] == "reboot", "{json}");
+    let refused = plan(&machine_config("50-fips", "{fips: true}"), &worker).unwrap();
+    assert_eq!(refused.code, ExitCode::from(3), "{}", refused.text);
+    // Nothing for the pool is no plan.
+    let other = machine_config("50-args", "{}").replace("role: worker", "role: infra");
+    let error = plan(&other, &worker).unwrap_err().to_string();
+    assert!(error.contains("pool worker: machineConfigSelector selects no MachineConfig"), "{error}");
+    let infra = POOL.replace("worker", "infra");
+    let of_infra = first.replace("role: worker", "role: infra");
+    let text = plan(&format!("{infra}\n---\n{of_infra}"), &["--pool", "infra"]).unwrap().text;
+    assert!(text.contains("a node of pool infra that has no config yet:\n"), "{text}");
+    // Of a new pool, the nodes have what it selects of before.
+    write(directory.path(), "base.yaml", &machine_config("00-base", "{kernelArguments: [nosmt]}"));
+    let both = infra.replace(
+        "matchLabels: {machineconfiguration.openshift.io/role: infra}",
+        "matchExpressions: \
+        [{key: machineconfiguration.openshift.io/role, operator: In, values: [worker, infra]}]",
+    );
+    let text = plan(&format!("{both}\n---\n{of_infra}"), &["--pool", "infra"]).unwrap().text;
+    assert!(
+        text.contains("a node of pool infra that has rendered-infra-") && text.contains("quiet"),
+        "{text}"
+    );
+    assert!(!text.contains("nosmt"), "{text}");
+}
+
+/// The file may change the images of the release.
+#[test]
+fn plan_reads_release_of_file() {
+    let directory = directory();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let image = format!("r.test/os@sha256:{}", "a".repeat(64));
+    let config = format!(
+        "apiVersion: machineconfiguration.openshift.io/v1\nkind: ControllerConfig\n\
+         metadata: {{name: machine-config-controller}}\nspec: {{baseOSContainerImage: '{image}'}}\n"
+    );
+    let file = write(elsewhere.path(), "new.yaml", &config);
+    let path = directory.path().to_str().unwrap();
+    let text =
+        run(&["plan", "--manifests", path, "--pool", "worker", "-f", file.to_str().unwrap()]).unwrap().text;
+    assert!(text.contains(&image), "{text}");
+}
+
+/// Faults of objects that are not the pool's are named beside its plan.
+#[test]
+fn plan_of_pool_passes_faults_of_others() {
+    let directory = directory();
+    let path = directory.path().to_str().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let file = write(elsewhere.path(), "new.yaml", &machine_config("50-args", "{kernelArguments: [quiet]}"));
+    let plan = || run(&["plan", "--manifests", path, "--pool", "worker", "-f", file.to_str().unwrap()]);
+    let of_infra = |name: &str, spec: &str| machine_config(name, spec).replace("role: worker", "role: infra");
+    let infra = POOL
+        .replace("worker", "infra")
+        .replace("{machineConfigSelector: ", "{maxUnavailable: x, machineConfigSelector: ");
+    write(directory.path(), "infra.yaml", &infra);
+    write(directory.path(), "infra-config.yaml", &of_infra("50-infra", "{kernelArguments: quiet}"));
+    let output = plan().unwrap();
+    assert!(
+        output.text.contains("because of kernelArguments") || output.text.contains("quiet"),
+        "{}",
+        output.text
+    );
+    let error = output.error.unwrap();
+    for part in
+        ["2 errors:", "infra.yaml ", "spec.maxUnavailable", "infra-config.yaml ", "spec.kernelArguments"]
+    {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+    assert_eq!(error::exit_code(&error.refusals()), 4);
+    // What may be the pool's is a refusal, and the first to be told.
+    for (name, text) in [
+        ("a.yaml", machine_config("50-bad", "{kernelArguments: quiet}")),
+        ("a.yaml", POOL.replace("{machineConfigSelector", "{maxUnavailable: x, machineConfigSelector")),
+        ("a.yaml", machine_config("00-base", "{}")),
+        ("a.yaml", "kind: [".to_owned()),
+        ("a.yaml", "apiVersion: operator.openshift.io/v1\nkind: MachineConfiguration\nmetadata: {name: cluster}\nspec: {x: 1}".to_owned()),
+        ("a.yaml", "apiVersion: machineconfiguration.openshift.io/v1\nkind: ControllerConfig\nmetadata: {name: a}\nspec: {}".to_owned()),
+    ] {
+        let path = write(directory.path(), name, &text);
+        let error = plan().map(|output| output.text).unwrap_err().to_string();
+        assert!(error.contains("a.yaml"), "{text}: {error}");
+        #[expect(clippy::disallowed_methods, reason = "a test: it removes the files that it wrote")]
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn second_disruption_policy_is_refused() {
+    let directory = directory();
+    let policy = "apiVersion: operator.openshift.io/v1\nkind: MachineConfiguration\nmetadata: {name: cluster}\nspec: {}\n";
+    write(directory.path(), "a.yaml", policy);
+    write(directory.path(), "b.yaml", policy);
+    let error =
+        run(&["validate", "--manifests", directory.path().to_str().unwrap()]).unwrap_err().to_string();
+    assert!(
+        error.ends_with("b.yaml: MachineConfiguration cluster exists already; keep one of the two"),
+        "{error}"
+    );
+}
+
 #[test]
 fn errors_name_file_and_no_content() {
     let directory = directory();

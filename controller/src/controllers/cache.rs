@@ -159,6 +159,8 @@ pub(super) struct Snapshot {
     pub(super) unreadable: BTreeMap<String, (ObjectMeta, String)>,
     /// Fields of MachineConfigs that nobody knows.
     pub(super) unknown_fields: BTreeMap<String, Vec<NotApplied>>,
+    /// The same of the objects of which a cluster has one, with their UIDs.
+    pub(super) unknown_of_shared: BTreeMap<Kind, (String, Vec<NotApplied>)>,
     pub(super) rendered: BTreeMap<String, RenderedConfig>,
     pub(super) nodes: BTreeMap<String, Arc<Node>>,
     /// Nodes that the API server may still give a target by a write that it has not answered.
@@ -196,6 +198,19 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
+    /// Records the fields that nobody knows of the one object of a kind; returns true if they changed.
+    pub(super) fn put_unknown(&mut self, kind: Kind, uid: Option<String>, unknown: Vec<NotApplied>) -> bool {
+        let new = (!unknown.is_empty()).then(|| (uid.unwrap_or_default(), unknown));
+        if self.unknown_of_shared.get(&kind) == new.as_ref() {
+            return false;
+        }
+        match new {
+            Some(new) => drop(self.unknown_of_shared.insert(kind, new)),
+            None => drop(self.unknown_of_shared.remove(&kind)),
+        }
+        true
+    }
+
     /// Returns the images of the release: none where the cluster has no `ControllerConfig`.
     pub(super) fn release(&self) -> Result<Release, String> {
         self.release.clone().unwrap_or_else(|| Ok(Release::default()))

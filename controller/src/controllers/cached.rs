@@ -358,6 +358,7 @@ impl Cached for Lenient<ControllerConfig> {
         if self.metadata.name.as_deref() != Some(CONTROLLER_CONFIG) {
             return false;
         }
+        let is_told_anew = snapshot.put_unknown(Kind::ControllerConfig, self.metadata.uid, self.unknown);
         let config = match self.object {
             Ok(config) => config,
             // As in files: nothing is rendered by a part of it.
@@ -375,12 +376,13 @@ impl Cached for Lenient<ControllerConfig> {
             infra.pointer("/status/controlPlaneTopology").and_then(Value::as_str).map(str::to_owned);
         let is_other_topology = snapshot.topology != topology;
         snapshot.topology = topology;
-        snapshot.inputs_changed(news) || is_other_topology
+        snapshot.inputs_changed(news || is_told_anew) || is_other_topology
     }
     fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
         if name != CONTROLLER_CONFIG {
             return false;
         }
+        snapshot.put_unknown(Kind::ControllerConfig, None, Vec::new());
         let had_topology = snapshot.topology.take().is_some();
         let there = snapshot.release.take().is_some();
         snapshot.inputs_changed(there) || had_topology

@@ -17,6 +17,7 @@ use tracing::warn;
 use super::cache::Snapshot;
 use super::client::send;
 use super::write::{Write, refused, unanswered, write};
+use crate::api::controller_config::CONTROLLER_CONFIG;
 
 /// The longest message that the API server takes.
 const MAX_MESSAGE: usize = 1024;
@@ -62,6 +63,15 @@ impl About {
 
     pub(super) fn os_config(name: &str, uid: &str) -> Self {
         Self { kind: "MachineOSConfig", ..Self::pool(name, uid) }
+    }
+
+    pub(super) fn controller_config(uid: &str) -> Self {
+        Self { kind: "ControllerConfig", ..Self::pool(CONTROLLER_CONFIG, uid) }
+    }
+
+    pub(super) fn disruption_policy(uid: &str) -> Self {
+        let (name, uid) = ("cluster".to_owned(), uid.to_owned());
+        Self { kind: "MachineConfiguration", api_version: "operator.openshift.io/v1", name, uid }
     }
 
     pub(super) fn rollout_policy(name: &str, uid: &str) -> Self {

@@ -44,8 +44,10 @@ async fn read(kubeconfig: Option<&Path>) -> Result<(Manifests, Vec<ManifestError
     let mut reader = Reader { client, server, manifests: Manifests::default(), errors: Vec::new() };
     reader.list(Kind::POOL, "machineconfigpools").await?;
     reader.list(Kind::MACHINE_CONFIG, "machineconfigs").await?;
-    reader.get(Kind::CONTROLLER_CONFIG, "controllerconfigs", CONTROLLER_CONFIG).await?;
-    reader.get(Kind::POLICY, "machineconfigurations", "cluster").await?;
+    let release = "the plan has no image of a release";
+    reader.get(Kind::CONTROLLER_CONFIG, "controllerconfigs", CONTROLLER_CONFIG, release).await?;
+    let policy = "the plan is by the default disruption policy";
+    reader.get(Kind::POLICY, "machineconfigurations", "cluster", policy).await?;
     Ok((reader.manifests, reader.errors))
 }
 
@@ -64,7 +66,13 @@ impl Reader {
         let mut found = 0;
         let mut page = ListParams::default().limit(PAGE);
         loop {
-            let list = send(api.list(&page)).await.map_err(|error| self.unread("list", &resource, &error))?;
+            let list = match send(api.list(&page)).await {
+                Ok(list) => list,
+                Err(error) => {
+                    let is_served = self.is_served(&error, kind, plural).await;
+                    return Err(self.unread("list", &resource, &error, is_served));
+                }
+            };
             for object in list.items {
                 if rendered_for(&object.metadata).is_none() {
                     found += 1;
@@ -82,14 +90,43 @@ impl Reader {
         }
     }
 
-    /// Reads an object, where it and its kind are there.
-    async fn get(&mut self, kind: Kind, plural: &str, name: &str) -> Result<(), RunError> {
-        match send(self.api(kind, plural).get(name)).await {
-            Ok(object) => self.take(kind, object),
-            Err(error) if error.code() == 404 => {}
-            Err(error) => return Err(self.unread("get", &format!("{plural}.{}", group(kind)), &error)),
+    /// Reads an object, where it is there. A kind that the cluster does not have is named, with what follows.
+    async fn get(&mut self, kind: Kind, plural: &str, name: &str, without: &str) -> Result<(), RunError> {
+        let error = match send(self.api(kind, plural).get(name)).await {
+            Ok(object) => {
+                self.take(kind, object);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        let resource = format!("{plural}.{}", group(kind));
+        match self.is_served(&error, kind, plural).await {
+            false => {
+                let note = format!("the cluster has no {resource}, so {without}");
+                self.manifests.notes.push(note);
+                Ok(())
+            }
+            true if error.code() == 404 => Ok(()),
+            true => Err(self.unread("get", &resource, &error, true)),
         }
-        Ok(())
+    }
+
+    /// Returns false if a request failed because the API server does not have the kind. The answer to a path that it does not know is
+    /// no status, and has no code.
+    async fn is_served(&self, error: &RequestError, kind: Kind, plural: &str) -> bool {
+        if !matches!(error, RequestError::Refused(_)) || !matches!(error.code(), 0 | 404) {
+            return true;
+        }
+        let Ok(groups) = send(self.client.list_api_groups()).await else { return true };
+        let has_version = groups
+            .groups
+            .iter()
+            .any(|group| group.versions.iter().any(|version| version.group_version == kind.group_version));
+        if !has_version {
+            return false;
+        }
+        let resources = send(self.client.list_api_group_resources(kind.group_version)).await;
+        resources.map_or(true, |all| all.resources.iter().any(|resource| resource.name == plural))
     }
 
     /// Takes an object as of a file. Lists give them without kind and version.
@@ -105,8 +142,9 @@ impl Reader {
     }
 
     /// Names the resource, what was asked of it, the server, the cause and the next step.
-    fn unread(&self, verb: &str, resource: &str, error: &RequestError) -> RunError {
-        let (what, next) = match error.code() {
+    fn unread(&self, verb: &str, resource: &str, error: &RequestError, is_served: bool) -> RunError {
+        let code = if is_served { error.code() } else { 404 };
+        let (what, next) = match code {
             401 => {
                 (format!("{resource} ({verb})"), "log in again, or name another kubeconfig with --kubeconfig")
             }
@@ -117,7 +155,8 @@ impl Reader {
             }
             _ => (format!("{resource} ({verb}) of {}", self.server), NO_ANSWER),
         };
-        RunError::Unread { what, cause: error.to_string(), next }
+        let cause = if is_served { error.to_string() } else { "the cluster has no such kind".to_owned() };
+        RunError::Unread { what, cause, next }
     }
 }
 

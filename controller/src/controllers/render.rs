@@ -28,7 +28,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::cache::{Cache, Snapshot};
+use super::cache::{Cache, Kind, Snapshot};
 use super::cached::{Cached, Identified as _, store};
 use super::causes::Causes;
 use super::client::{RequestError, send};
@@ -106,8 +106,10 @@ struct Controller {
 struct Outcome {
     pool: MachineConfigPool,
     rendered: Result<Rendered, String>,
-    /// MachineConfigs with fields that nobody knows: name, uid, and what is said of them.
-    unknown: Vec<(String, String, String)>,
+    /// Objects with fields that nobody knows, and what is said of them.
+    unknown: Vec<(About, String)>,
+    /// Cause of the refusal of the disruption policy.
+    refused_policy: Option<String>,
 }
 
 impl Controller {
@@ -159,7 +161,7 @@ impl Controller {
     }
 
     async fn bring(&mut self, outcome: Outcome) -> Result<(), RequestError> {
-        let Outcome { pool, rendered, unknown } = outcome;
+        let Outcome { pool, rendered, unknown, refused_policy } = outcome;
         let rendered = match rendered {
             Ok(rendered) => self.admissible(&pool, rendered).await?,
             Err(why) => Err(why),
@@ -192,7 +194,7 @@ impl Controller {
         let degraded = matches!(turn, Turn::Unsettled(_)).then(|| alternates(&name));
         let pool = self.condition(pool, RENDER_DEGRADED, degraded).await?;
         let pool = self.report_unknown(pool, &unknown).await?;
-        self.report_not_applied(pool, &rendered.remarks).await
+        self.report_not_applied(pool, &rendered.remarks, refused_policy).await
     }
 
     /// Names what nodes will not apply: a node without a MachineConfigNode has no such condition, and a dropped digest is known
@@ -201,13 +203,16 @@ impl Controller {
         &mut self,
         pool: MachineConfigPool,
         remarks: &[NotApplied],
+        refused_policy: Option<String>,
     ) -> Result<(), RequestError> {
         let old = pool.status.as_ref().and_then(|status| status.conditions.as_ref());
         let is_told = old.into_iter().flatten().any(|condition| condition.type_ == FIELDS_NOT_APPLIED);
-        if remarks.is_empty() && !is_told {
+        let texts = remarks.iter().map(ToString::to_string);
+        let texts: Vec<String> = refused_policy.into_iter().chain(texts).collect();
+        if texts.is_empty() && !is_told {
             return Ok(());
         }
-        let message = (!remarks.is_empty()).then(|| listed(remarks, MAX_REASON_LENGTH));
+        let message = (!texts.is_empty()).then(|| listed(&texts, MAX_REASON_LENGTH));
         self.condition(pool, FIELDS_NOT_APPLIED, message).await.map(drop)
     }
 
@@ -215,9 +220,9 @@ impl Controller {
     async fn report_unknown(
         &mut self,
         pool: MachineConfigPool,
-        unknown: &[(String, String, String)],
+        unknown: &[(About, String)],
     ) -> Result<MachineConfigPool, RequestError> {
-        let named: Vec<&str> = unknown.iter().map(|(.., text)| text.as_str()).collect();
+        let named: Vec<&str> = unknown.iter().map(|(_, text)| text.as_str()).collect();
         let message = (!named.is_empty()).then(|| listed(&named, MAX_REASON_LENGTH));
         let old = pool.status.as_ref().and_then(|status| status.conditions.as_ref());
         let old = old.into_iter().flatten().find(|condition| condition.type_ == UNKNOWN_FIELDS);
@@ -230,9 +235,8 @@ impl Controller {
         if pool.metadata.resource_version == version {
             return Ok(pool);
         }
-        for (name, uid, text) in unknown.iter().filter(|(.., text)| !told.contains(text)) {
-            let about = About::machine_config(name, uid);
-            emit(&self.client, &about, Severity::Warning, UNKNOWN_FIELDS, text).await;
+        for (about, text) in unknown.iter().filter(|(_, text)| !told.contains(text)) {
+            emit(&self.client, about, Severity::Warning, UNKNOWN_FIELDS, text).await;
         }
         Ok(pool)
     }
@@ -532,15 +536,32 @@ fn outcome(snapshot: &Snapshot, pool: &str) -> Option<Outcome> {
         None => seed::rendered(pool, snapshot),
     };
     let sources = rendered.as_ref().map(|rendered| rendered.sources.as_slice()).unwrap_or_default();
-    let unknown = sources.iter().filter_map(|name| unknown_fields(snapshot, name)).collect();
-    Some(Outcome { pool: pool.clone(), rendered, unknown })
+    let unknown = sources.iter().filter_map(|name| unknown_fields(snapshot, name));
+    let unknown = unknown.chain(unknown_of_shared(snapshot)).collect();
+    let refused_policy = snapshot.policy.as_ref().and_then(|policy| policy.as_ref().err()).map(|cause| {
+        format!(
+            "MachineConfiguration cluster is not applied: {cause}; correct it, nodes begin no update with it"
+        )
+    });
+    Some(Outcome { pool: pool.clone(), rendered, unknown, refused_policy })
+}
+
+/// Returns what is to be said of objects of which a cluster has one.
+fn unknown_of_shared(snapshot: &Snapshot) -> impl Iterator<Item = (About, String)> {
+    snapshot.unknown_of_shared.iter().map(|(kind, (uid, fields))| {
+        let is_policy = *kind == Kind::Policy;
+        let about = if is_policy { About::disruption_policy(uid) } else { About::controller_config(uid) };
+        let text = format!("{about}: {}", listed(fields, MAX_EVENT_LENGTH));
+        (about, text)
+    })
 }
 
 /// Returns what is to be said of a MachineConfig with fields that nobody knows.
-fn unknown_fields(snapshot: &Snapshot, name: &str) -> Option<(String, String, String)> {
+fn unknown_fields(snapshot: &Snapshot, name: &str) -> Option<(About, String)> {
     let fields = snapshot.unknown_fields.get(name)?;
     let uid = snapshot.configs.get(name)?.object.metadata.uid.clone().unwrap_or_default();
-    Some((name.to_owned(), uid, format!("MachineConfig {name}: {}", listed(fields, MAX_EVENT_LENGTH))))
+    let about = About::machine_config(name, &uid);
+    Some((about, format!("MachineConfig {name}: {}", listed(fields, MAX_EVENT_LENGTH))))
 }
 
 /// A MachineConfig that the pool selects and that can't be read: to leave it out would take it from the nodes.

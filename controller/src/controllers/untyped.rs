@@ -10,8 +10,13 @@ use super::cache::{Kind, Snapshot};
 use super::cached::{Cached, Identified};
 use super::layering::{OsBuild, OsConfig};
 use crate::api::{MachineConfiguration, MachineOSBuild, MachineOSConfig};
+use crate::model::document::{self, Kind as DocumentKind};
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::is_resource_of_its_kind;
+
+const OBJECT: &str = "MachineConfiguration cluster";
+
+const POLICY: DocumentKind = DocumentKind::POLICY;
 
 /// An object of a kind as it is.
 #[derive(Debug, Clone)]
@@ -97,15 +102,22 @@ impl Cached for Untyped<MachineConfiguration> {
             return false;
         }
         let bytes = serde_json::to_vec(&self.object).map_err(|error| error.to_string());
-        let policy = bytes.and_then(|bytes| {
-            DisruptionPolicy::parse(&bytes, "MachineConfiguration cluster").map_err(|error| error.to_string())
-        });
+        let read = |bytes: Vec<u8>| DisruptionPolicy::of_document(&document::one(&bytes, OBJECT, POLICY)?);
+        let found = bytes.and_then(|bytes| read(bytes).map_err(|error| error.to_string()));
+        let (policy, unknown) = match found {
+            Ok(found) => (Ok(found.value), found.unknown),
+            Err(cause) => (Err(cause), Vec::new()),
+        };
+        let is_told_anew = snapshot.put_unknown(Kind::Policy, self.object.metadata.uid, unknown);
         let news = snapshot.policy.as_ref() != Some(&policy);
         snapshot.policy = Some(policy);
-        snapshot.inputs_changed(news)
+        snapshot.inputs_changed(news || is_told_anew)
     }
     fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
         let there = name == "cluster" && snapshot.policy.take().is_some();
+        if there {
+            snapshot.put_unknown(Kind::Policy, None, Vec::new());
+        }
         snapshot.inputs_changed(there)
     }
     fn names(_: &Snapshot) -> BTreeSet<String> {

@@ -23,8 +23,8 @@ use crate::api::{
 };
 use crate::model::machineconfig::{Fields, check_layers};
 use crate::model::{
-    ConfigName, HostSpec, ImageRef, ModelError, NotApplied, Sha256, check_ignition, drop_stale_digests,
-    is_version,
+    ConfigName, HostSpec, ImageRef, ModelError, NotApplied, NotAppliedReason, Sha256, check_ignition,
+    drop_stale_digests, is_version,
 };
 use crate::plan::{Irreconcilable, refused_at_first, refused_everywhere};
 
@@ -95,6 +95,18 @@ pub fn render<'a>(
     Ok(rendered.with_remarks(of_nodes))
 }
 
+/// Renders a pool that selects no MachineConfig: what its nodes have before the first one.
+pub fn render_empty(pool: &MachineConfigPool, release: &Release) -> Result<Rendered, RenderError> {
+    let config = ignition(&[]).map_err(first)?;
+    object(pool, &[], config, release)
+}
+
+/// Returns an error if every node would refuse a rendered config: it may be of another program, or of a person.
+pub fn check_rendered(object: &MachineConfig) -> Result<(), RenderError> {
+    let of_nodes = fields(object).committed_spec(name_of(object), object.spec.config.as_ref())?;
+    refuse(&of_nodes, name_of(object), &[object], refused_everywhere)
+}
+
 /// Renders a pool for nodes that have nothing of it yet: what each of them would refuse is refused here. All errors are found: one
 /// MachineConfig does not hide those of the others.
 pub fn render_first<'a>(
@@ -144,7 +156,7 @@ fn merged<'a>(
         return Err(vec![RenderError::NoConfigs { pool: pool_name.to_owned() }]);
     }
     let mut errors: Vec<RenderError> = chosen.iter().filter_map(|config| check_part(config).err()).collect();
-    let mut config = match ignition(&chosen) {
+    let config = match ignition(&chosen) {
         Ok(config) if errors.is_empty() => config,
         Ok(_) => return Err(errors),
         Err(others) => {
@@ -152,19 +164,31 @@ fn merged<'a>(
             return Err(errors);
         }
     };
-    let remarks = drop_stale_digests(&mut config);
+    let rendered = object(pool, &chosen, config, release).map_err(|error| vec![error])?;
+    Ok((rendered, chosen))
+}
+
+/// Makes the rendered object of MachineConfigs whose Ignition parts are merged.
+fn object(
+    pool: &MachineConfigPool,
+    chosen: &[&MachineConfig],
+    mut config: Value,
+    release: &Release,
+) -> Result<Rendered, RenderError> {
+    let mut remarks = drop_stale_digests(&mut config);
+    remarks.extend(stream(pool));
     let spec = MachineConfigSpec {
-        extensions_image: last(&chosen, |spec| &spec.extensions_image)
+        extensions_image: last(chosen, |spec| &spec.extensions_image)
             .or_else(|| release.extensions_image.clone()),
         config: Some(config),
-        extensions: Some(joined(&chosen, |spec| &spec.extensions)),
+        extensions: Some(joined(chosen, |spec| &spec.extensions)),
         fips: Some(chosen.iter().any(|config| config.spec.fips == Some(true))),
-        kernel_arguments: Some(joined(&chosen, |spec| &spec.kernel_arguments)),
-        kernel_type: Some(kernel_type(&chosen)),
-        os_image_url: last(&chosen, |spec| &spec.os_image_url).or_else(|| release.os_image.clone()),
+        kernel_arguments: Some(joined(chosen, |spec| &spec.kernel_arguments)),
+        kernel_type: Some(kernel_type(chosen)),
+        os_image_url: last(chosen, |spec| &spec.os_image_url).or_else(|| release.os_image.clone()),
     };
-    let digest = digest(&spec).map_err(|error| vec![error])?;
-    let name = format!("rendered-{pool_name}-{digest}");
+    let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
+    let name = format!("rendered-{pool_name}-{}", digest(&spec)?);
     let mut annotations = BTreeMap::from([(GENERATED_BY.to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
     if spec.os_image_url.is_some() && spec.os_image_url != release.os_image {
         annotations.insert(IMAGE_OVERRIDDEN.to_owned(), "true".to_owned());
@@ -172,7 +196,16 @@ fn merged<'a>(
     let metadata = ObjectMeta { name: Some(name), annotations: Some(annotations), ..ObjectMeta::default() };
     let object = MachineConfig { metadata, spec };
     let sources = chosen.iter().map(|config| name_of(config).to_owned()).collect();
-    Ok((Rendered { object, sources, remarks }, chosen))
+    Ok(Rendered { object, sources, remarks })
+}
+
+/// Names the image of a pool that a program of OpenShift would choose.
+fn stream(pool: &MachineConfigPool) -> Option<NotApplied> {
+    pool.spec.os_image_stream.as_ref()?;
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let field = format!("MachineConfigPool {name}: spec.osImageStream");
+    let message = "no stream is looked up; name the image in osImageURL of a MachineConfig of the pool";
+    Some(NotApplied::new(field, NotAppliedReason::NoEffect, message))
 }
 
 /// Refuses what the others of the pool would hide.

@@ -249,6 +249,54 @@ async fn of_configuration(client: &Client) -> Kind {
         )
         .await;
     }
+    of_boot_images(&mut kind).await;
+    kind
+}
+
+/// As the operator's own rules.
+async fn of_boot_images(kind: &mut Kind) {
+    let managers = |resource: &str, selection: Value| {
+        json!({ "managedBootImages": { "machineManagers":
+            [{ "apiGroup": "machine.openshift.io", "resource": resource, "selection": selection }] } })
+    };
+    let partial = json!({ "mode": "Partial", "partial": { "machineResourceSelector": {} } });
+    let skew = |skew: Value| json!({ "bootImageSkewEnforcement": skew });
+    let manual = |manual: Value| skew(json!({ "mode": "Manual", "manual": manual }));
+    let release = json!({ "mode": "OCPVersion", "ocpVersion": "4.20.1" });
+    let os = json!({ "mode": "RHCOSVersion", "rhcosVersion": "9.6.20250523-0" });
+    kind.accepts(
+        "spec",
+        vec![
+            managers("machinesets", partial.clone()),
+            managers("controlplanemachinesets", json!({ "mode": "All" })),
+            skew(json!({ "mode": "None" })),
+            manual(release.clone()),
+            manual(os.clone()),
+        ],
+    )
+    .await;
+    let alone = |field: &str, key: &str| format!("{field} must be set for the mode {key}, and for no other");
+    let no_partial = managers("machinesets", json!({ "mode": "Partial" }));
+    let surplus =
+        managers("machinesets", json!({ "mode": "All", "partial": { "machineResourceSelector": {} } }));
+    kind.refuses("spec", &alone("partial", "Partial"), vec![no_partial, surplus]).await;
+    let of_control_plane = "the mode must be All or None for controlplanemachinesets";
+    kind.refuses("spec", of_control_plane, vec![managers("controlplanemachinesets", partial)]).await;
+    let none = skew(json!({ "mode": "None", "manual": release }));
+    kind.refuses("spec", &alone("manual", "Manual"), vec![skew(json!({ "mode": "Manual" })), none]).await;
+    for (field, mode, other) in
+        [("ocpVersion", "OCPVersion", "RHCOSVersion"), ("rhcosVersion", "RHCOSVersion", "OCPVersion")]
+    {
+        let version = if mode == "OCPVersion" { "4.20.1" } else { "9.6.20250523-0" };
+        let wrong = vec![manual(json!({ "mode": mode })), manual(json!({ "mode": other, field: version }))];
+        kind.refuses("spec", &alone(field, mode), wrong).await;
+    }
+}
+
+async fn of_pools(client: &Client) -> Kind {
+    let spec = json!({ "osImageStream": { "name": "rhel-9" } });
+    let mut kind = Kind::new(client, OTHERS, "machineconfigpools", "MachineConfigPool", spec).await;
+    kind.refuses("spec", NAME, vec![json!({ "osImageStream": { "name": "Rhel" } })]).await;
     kind
 }
 
@@ -389,6 +437,7 @@ async fn every_rule_refuses_only_its_case() {
     apply_file(&client, DEFINITIONS).await;
     let kinds = [
         of_policies(&client).await,
+        of_pools(&client).await,
         of_nodes(&client).await,
         of_pinned_sets(&client).await,
         of_configuration(&client).await,

@@ -192,7 +192,7 @@ async fn documents_that_are_refused_are_not_served() {
 }
 
 /// Lets the API server store each document of some kinds as it is, as definitions of another program may.
-async fn loosen(cluster: &Cluster, kinds: &[(&str, &str)]) {
+pub async fn loosen(cluster: &Cluster, kinds: &[(&str, &str)]) {
     let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     for (group, plural) in kinds {
         let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.{group}");

@@ -31,6 +31,7 @@ mod shells;
 
 mod bad_input;
 mod bootstrap;
+mod broken;
 mod build;
 mod build_apart;
 mod build_course;

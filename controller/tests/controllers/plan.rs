@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::cluster::{Identity, MachineConfigBuilder, create_object, key, within};
+use crate::cluster::{Bench, Identity, MachineConfigBuilder, call, create_object, key, within};
 use crate::process::Cluster;
 
 async fn run(more: &[&str]) -> Output {
@@ -96,7 +96,80 @@ async fn plan_of_cluster_names_what_it_cannot_read() {
     }
     let missing = error(&Identity::Admin("person".to_owned()), "infra", 2).await;
     assert!(
-        missing.contains("there is no MachineConfigPool infra in the cluster; it has worker"),
+        missing.contains("there is no MachineConfigPool infra in the cluster or the file; it has worker"),
         "{missing}"
     );
+}
+
+/// The pool is there, and its first MachineConfig comes by the file. A pool that can't be read, and one without the disruption policy's
+/// definition, do not stop it.
+#[tokio::test]
+async fn first_config_of_pool_of_cluster_is_planned() {
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("new.json");
+    write(&file, &config("50-a", "2"));
+    let person = cluster.bench.kubeconfig(&Identity::Admin("person".to_owned()));
+    let plan = async || {
+        let words =
+            ["--kubeconfig", person.to_str().unwrap(), "--pool", "worker", "-f", file.to_str().unwrap()];
+        let output = run(&words).await;
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (code, text, said) = plan().await;
+    assert_eq!((code, &*said), (Some(0), ""));
+    assert!(
+        text.contains("a node of pool worker that has no config yet:") && text.contains("/etc/a.conf"),
+        "{text}"
+    );
+    let mut bad = serde_json::to_value(cluster.pool("infra").await).unwrap();
+    bad["spec"]["maxUnavailable"] = json!("x");
+    let path = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools/infra";
+    let bad = json!({ "spec": { "maxUnavailable": "-1" } });
+    let patch = ("application/merge-patch+json", bad);
+    let (stored, answer) = call(&cluster.client, "PATCH", path, Some(patch)).await;
+    assert_eq!(stored, 200, "{answer}");
+    let (code, planned, said) = plan().await;
+    assert_eq!((code, &planned), (Some(4), &text), "{said}");
+    assert!(said.contains("MachineConfigPool infra") && said.contains("spec.maxUnavailable"), "{said}");
+}
+
+#[tokio::test]
+async fn plan_of_cluster_without_disruption_policies_says_so() {
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    let path =
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/machineconfigurations.operator.openshift.io";
+    let (code, answer) = call(&cluster.client, "DELETE", path, None).await;
+    assert_eq!(code, 200, "{answer}");
+    let kind = "/apis/operator.openshift.io/v1/machineconfigurations/cluster";
+    within("the kind is gone", async {
+        while call(&cluster.client, "GET", kind, None).await.1["details"]["name"] == "cluster" {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("new.json");
+    write(&file, &config("50-a", "2"));
+    let person = cluster.bench.kubeconfig(&Identity::Admin("person".to_owned()));
+    let words = ["--kubeconfig", person.to_str().unwrap(), "--pool", "worker", "-f", file.to_str().unwrap()];
+    let output = run(&words).await;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(said.matches("machineconfigurations.operator.openshift.io").count(), 1, "{said}");
+    // Without pools there is nothing to plan.
+    let bare = Bench::without_crds();
+    let person = bare.kubeconfig(&Identity::Admin("person".to_owned()));
+    let words = ["--kubeconfig", person.to_str().unwrap(), "--pool", "worker", "-f", file.to_str().unwrap()];
+    let output = run(&words).await;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("machineconfigpools.machineconfiguration.openshift.io (list)"), "{said}");
+    assert!(said.contains("the cluster has no such kind") && said.contains("crds"), "{said}");
 }

@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
-use crate::cluster::{MachineConfigBuilder, key, object_api};
+use crate::cluster::{MachineConfigBuilder, create_object, key, object_api};
+use crate::documents::loosen;
 use crate::process::{Cluster, condition, target};
 use kube::api::{Patch, PatchParams};
 
@@ -31,10 +32,14 @@ async fn until(cluster: &Cluster, status: &str, part: &str) -> Value {
 
 /// Events of a MachineConfig: message and count.
 async fn events(cluster: &Cluster, name: &str) -> Vec<(String, i32)> {
+    events_of(cluster, "MachineConfig", name).await
+}
+
+async fn events_of(cluster: &Cluster, kind: &str, name: &str) -> Vec<(String, i32)> {
     let api: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
     let all = api.list(&ListParams::default()).await.unwrap().items.into_iter();
     let of_config = all.filter(|event| {
-        event.involved_object.kind.as_deref() == Some("MachineConfig")
+        event.involved_object.kind.as_deref() == Some(kind)
             && event.involved_object.name.as_deref() == Some(name)
             && event.reason.as_deref() == Some("UnknownFields")
     });
@@ -80,6 +85,54 @@ async fn unknown_fields_are_condition_and_one_event_until_they_go() {
     }
     let pool = until(&cluster, "False", "").await;
     assert_eq!(condition(&pool, "UnknownFields")["message"], "", "{pool}");
+}
+
+/// Of these a cluster has one: each pool names what nobody knows of them, and that a disruption policy is refused.
+#[tokio::test]
+async fn fields_of_shared_objects_are_named() {
+    let cluster = Cluster::new().await;
+    let group = "machineconfiguration.openshift.io";
+    loosen(&cluster, &[(group, "controllerconfigs"), ("operator.openshift.io", "machineconfigurations")])
+        .await;
+    cluster.pool("worker").await;
+    cluster.config("worker", MachineConfigBuilder::new("00-a").file("/etc/a", 0o644, "1")).await;
+    cluster.controller_config(&json!({ "futureField": 1 })).await;
+    let policy = json!({ "spec": { "futureField": 1 } });
+    create_object(&cluster.client, "machineconfigurations", "cluster", policy).await.unwrap();
+    let _controller = cluster.start("a", &["--controllers", "render"]);
+    let pool =
+        until(&cluster, "True", "ControllerConfig machine-config-controller: spec.futureField: ").await;
+    let message = condition(&pool, "UnknownFields")["message"].clone();
+    assert!(message.to_string().contains("MachineConfiguration cluster: spec.futureField: "), "{message}");
+    assert_eq!(events_of(&cluster, "ControllerConfig", "machine-config-controller").await.len(), 1);
+    assert_eq!(events_of(&cluster, "MachineConfiguration", "cluster").await.len(), 1);
+
+    let policies = object_api(&cluster.client, "machineconfigurations");
+    let set = async |spec: Value| {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        policies.patch("cluster", &PatchParams::default(), &patch).await.unwrap();
+    };
+    let files = json!([{ "path": "etc/a", "actions": [] }]);
+    set(json!({ "nodeDisruptionPolicy": { "files": files }, "futureField": null })).await;
+    cluster.patch_pool("worker", json!({ "spec": { "osImageStream": { "name": "rhel-9" } } })).await;
+    let not_applied = async |parts: &[&str]| {
+        let has = |pool: &Value| {
+            let message =
+                condition(pool, "FieldsNotApplied")["message"].as_str().unwrap_or_default().to_owned();
+            parts.iter().all(|part| message.contains(part)) && message.is_empty() == parts.is_empty()
+        };
+        cluster.until_pool("worker", "FieldsNotApplied", has).await
+    };
+    let pool =
+        not_applied(&["MachineConfiguration cluster is not applied: ", "etc/a", "spec.osImageStream"]).await;
+    assert_eq!(condition(&pool, "RenderDegraded")["status"], "False", "{pool}");
+    set(json!({ "nodeDisruptionPolicy": null })).await;
+    cluster.patch_pool("worker", json!({ "spec": { "osImageStream": null } })).await;
+    not_applied(&[]).await;
+    let api = object_api(&cluster.client, "controllerconfigs");
+    let patch = Patch::Merge(json!({ "spec": { "futureField": null } }));
+    api.patch("machine-config-controller", &PatchParams::default(), &patch).await.unwrap();
+    until(&cluster, "False", "").await;
 }
 
 /// As by the Machine Config Operator: each part is read before they are merged.

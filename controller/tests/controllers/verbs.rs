@@ -53,6 +53,15 @@ fn place() -> tempfile::TempDir {
     put("image/pool.yaml", POOL);
     put("image/00-base.yaml", &config("00-base", "{kernelArguments: [quiet]}"));
     put("image/os.yaml", OS_CONFIG);
+    let no_host = "{config: {ignition: {version: 3.4.0}, storage: {files: [{path: /usr}]}}}";
+    put("no-host.yaml", &config("50-usr", no_host));
+    put("no-host/50-usr.yaml", &config("50-usr", no_host));
+    put("no-host/pool.yaml", POOL);
+    let mixed = "{config: {ignition: {version: 3.4.0}, storage: {files: [{path: /etc/a, mode: 644}, \
+        {path: /etc/b, contents: {source: 'data:;base64,@'}}]}}}";
+    put("mixed.yaml", &config("50-mixed", mixed));
+    put("mixed/50-mixed.yaml", &config("50-mixed", mixed));
+    put("mixed/pool.yaml", POOL);
     put("fips.yaml", &config("50-fips", "{fips: true}"));
     put("settings.yaml", "jobs: [");
     put(
@@ -99,6 +108,13 @@ fn exit_codes_are_those_of_agent() {
         (3, vec!["render", "--manifests", "never"]),
         (3, vec!["validate", "--manifests", "never"]),
         (3, vec!["bootstrap", "--manifests", "never", "--output", "out"]),
+        (3, vec!["render", "--manifests", "no-host"]),
+        (3, vec!["plan", "--pool", "worker", "-f", "no-host.yaml", "--manifests", "good"]),
+        (3, vec!["build", "--config", "no-host.yaml", "--base", "r.test/os:1", "--print"]),
+        (4, vec!["render", "--manifests", "mixed"]),
+        (4, vec!["validate", "--manifests", "mixed"]),
+        (4, vec!["plan", "--pool", "worker", "-f", "mixed.yaml", "--manifests", "good"]),
+        (4, vec!["build", "--config", "mixed.yaml", "--base", "r.test/os:1", "--print"]),
         (4, vec!["render", "--manifests", "bad"]),
         (4, vec!["validate", "--manifests", "bad"]),
         (4, vec!["bootstrap", "--manifests", "bad", "--output", "out"]),

@@ -243,7 +243,7 @@ impl ModelError {
     /// Returns the class for the node: the input has to change.
     pub fn class(&self) -> FaultClass {
         match self {
-            Self::Several { first, .. } => first.class(),
+            Self::Several { .. } => self.worst().class(),
             Self::Unreachable { .. } => FaultClass::Unreconcilable,
             Self::Name { .. }
             | Self::Path { .. }
@@ -261,7 +261,7 @@ impl ModelError {
     /// Returns a bounded word.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Several { first, .. } => first.reason(),
+            Self::Several { .. } => self.worst().reason(),
             Self::Name { .. } => "InvalidName",
             Self::Path { .. } => "InvalidPath",
             Self::Image { .. } => "InvalidImage",
@@ -300,6 +300,14 @@ impl ModelError {
             (self, [].as_slice())
         };
         std::iter::once(first).chain(others)
+    }
+
+    /// Returns the first of those faults with the highest exit code: a document that is not valid is corrected before anything else.
+    fn worst(&self) -> &Self {
+        let Self::Several { first, others, .. } = self else { return self };
+        let code = |fault: &Self| fault.class().exit_code();
+        let worse = |worst, fault| if code(fault) > code(worst) { fault } else { worst };
+        others.iter().fold(&**first, worse)
     }
 
     /// Returns how many faults were found beside those.

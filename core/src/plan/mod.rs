@@ -244,6 +244,12 @@ impl Plan {
         self.from.as_ref()
     }
 
+    /// Returns the plan for a host that was never managed.
+    #[must_use]
+    pub fn without_origin(self) -> Self {
+        Self { from: None, ..self }
+    }
+
     /// Returns the target.
     pub fn to(&self) -> &Target {
         &self.to

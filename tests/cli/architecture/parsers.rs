@@ -15,7 +15,8 @@ const PARSES: [&str; 8] = [
 ];
 
 /// These files parse something themselves, and so often. The kinds of [`READ`] are none of it.
-const PARSERS: [(&str, &[(&str, usize)]); 20] = [
+const PARSERS: [(&str, &[(&str, usize)]); 21] = [
+    ("schemas of our own definitions", &[("controller/src/api/definitions.rs", 1)]),
     ("settings of a node, with the keys that are not known", &[("core/src/model/settings.rs", 1)]),
     (
         "the one entry: `document`, `reading`, Ignition's sections, YAML",
@@ -239,7 +240,11 @@ const UNTYPED_READERS: [(&str, &[(&str, usize)]); 8] = [
     ),
     (
         "definitions, and their rules",
-        &[("controller/src/api/definitions.rs", 1), ("controller/src/api/check.rs", 2)],
+        &[
+            ("controller/src/api/definitions.rs", 2),
+            ("controller/src/api/operator.rs", 1),
+            ("controller/src/api/check.rs", 2),
+        ],
     ),
     ("fields that the operator has, by name", &[("controller/src/reading.rs", 2)]),
     (
