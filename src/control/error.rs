@@ -16,7 +16,7 @@ pub enum ControlError {
     NoDirectory {
         /// The path, as it was given.
         path: String,
-        /// What is there.
+        /// The fault of the path.
         cause: &'static str,
     },
     /// The target is not valid.

@@ -2,6 +2,9 @@
 
 use serde_json::json;
 
+use std::time::Duration;
+
+use crate::daemon_process::Daemon;
 use crate::test_host::{Node, apply, config, files, ignition};
 
 /// Counts a text in what a verb writes.
@@ -99,4 +102,95 @@ fn drift_shows_each_attribute_and_its_object() {
         ran.err
     );
     assert!(ran.err.contains("\n    secret, not shown: "), "{}", ran.err);
+}
+
+/// What an address has against it is said once, without names of Rust, with a step that fits.
+#[test]
+fn address_that_is_not_read_is_told_with_its_step() {
+    let node = Node::new();
+    let plain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = plain.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut client in plain.incoming().flatten() {
+            drop(std::io::Write::write_all(
+                &mut client,
+                b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+            ));
+        }
+    });
+    let at = format!("https://127.0.0.1:{port}/c.yaml");
+    let ran = node.apply(&at);
+    let told = format!(
+        "error: {at} can't be read: it does not answer with TLS: its port serves another protocol, such as plain HTTP\n\
+         Next: Correct the port of the address, or the proxy before it.\n"
+    );
+    assert_eq!((ran.code, ran.err), (2, told));
+    let ran = node.apply("https://nonesuch.invalid/c.yaml");
+    assert_eq!(count(&ran.err, "lookup"), 1, "{}", ran.err);
+    assert!(ran.err.contains("\nNext: Check the address, the server"), "{}", ran.err);
+    let ran = node.plan(&at);
+    let told = format!(
+        "error: {at} can't be read: only `apply --to` takes an address\nNext: Download the document (curl --output FILE), then \
+         name the file.\n"
+    );
+    assert_eq!((ran.code, ran.err), (2, told));
+}
+
+/// A file that is not the expected one, or none, has a step of its own.
+#[test]
+fn input_that_is_not_read_is_told_with_its_step() {
+    let node = Node::new();
+    node.put("c.json", config("rendered-c", &files(&[])));
+    let _socket = std::os::unix::net::UnixListener::bind(node.path("socket")).unwrap();
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let ran = node.run(&[&apply("c.json")[..], &["--digest", &digest]].concat());
+    assert!(
+        ran.err.contains("\nNext: Compare the file with its source, or pass its own digest"),
+        "{}",
+        ran.err
+    );
+    for (name, cause, next) in [
+        ("none", "there is no such file", "Check path and permissions"),
+        ("root", "it is a directory", "Name a file in it"),
+        ("socket", "it is a socket or a device", "Name a file, a pipe"),
+    ] {
+        let told = format!("error: {name} can't be read: {cause}\nNext: {next}");
+        let ran = node.apply(name);
+        assert!(ran.err.starts_with(&told), "{}", ran.err);
+    }
+}
+
+/// A reboot that `apply` left to a person is what the host waits for, also without a daemon.
+#[test]
+fn left_reboot_is_named_without_daemon() {
+    let node = Node::new();
+    node.put("b.json", config("rendered-b", &files(&[("/etc/app.conf", "b")])));
+    let on_root = ["--root", "root", "--os-backend", "none"];
+    let ran = node.run(&[&["apply", "--to", "b.json", "--no-reboot", "--yes"][..], &on_root].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let status = node.run(&[&["status"][..], &on_root].concat());
+    let told = "  waits    for a manual reboot: `apply --no-reboot` left it to you (systemctl reboot)\n";
+    assert!(status.out.contains(told), "{}", status.out);
+    node.put("root/proc/sys/kernel/random/boot_id", "0f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f1\n");
+    let status = node.run(&[&["status"][..], &on_root].concat());
+    assert!(!status.out.contains("manual reboot"), "{}", status.out);
+}
+
+/// A target whose config is not there is a fault of `status` also while no agent runs.
+#[tokio::test(flavor = "current_thread")]
+async fn absent_config_is_named_without_daemon() {
+    let mut daemon = Daemon::start(Node::new());
+    daemon.put("machineconfigs/rendered-a.json", &config("rendered-a", &files(&[])));
+    daemon.put("target.yaml", "config: rendered-a\n");
+    daemon.until_done("rendered-a").await;
+    daemon.signal(rustix::process::Signal::TERM);
+    daemon.end(Duration::from_secs(20));
+    daemon.put("target.yaml", "config: rendered-b\n");
+    let status = daemon.node.run(&["status", "--root", "root", "--os-backend", "none"]);
+    assert!(
+        status.out.contains("  why      ConfigNotFound: MachineConfig rendered-b not found"),
+        "{}",
+        status.out
+    );
+    assert!(status.out.contains("  next     Put the MachineConfig into "), "{}", status.out);
 }

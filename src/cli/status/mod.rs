@@ -19,8 +19,8 @@ use super::last_report::{self, Follows, SavedReport};
 use super::output::{Output, print, print_json};
 use super::settings::faults_of_usual;
 use super::verify::settle;
-use crate::agent::AgentError;
 use crate::agent::drift::{add_diffs, watched};
+use crate::agent::{AgentError, REBOOT_LEFT};
 use crate::control::directory::{Directory, pool_file};
 use crate::control::{ControlError, ControlPlane as _};
 use crate::host::account_records::AccountRecords;
@@ -34,7 +34,7 @@ use crate::journal::{lifecycle, seed, state};
 use crate::model::observation::ObservedOs;
 use crate::model::os::Layers;
 use crate::model::text::chain;
-use crate::model::{ConfigName, HostSpec, Target, Timestamp};
+use crate::model::{ConfigName, HostSpec, Observation, Target, Timestamp};
 use crate::observe::{lost, observe};
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
@@ -238,7 +238,8 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
         }
         health.not_applied = not_applied(spec, observed);
     }
-    let reported = reported_now(left.as_ref(), &agent, &unread, &disk, &health);
+    let mut reported = reported_now(left.as_ref(), &agent, &unread, &disk, &health);
+    name_left_reboot(&mut reported, disk.record.as_ref(), observed.as_ref());
     // Layers of the config are no manual change.
     let layers = disk.stored.map(|stored| stored.known_spec().layers()).unwrap_or_default();
     let idle = disk.record.is_none();
@@ -286,6 +287,15 @@ fn reported_now(
     reported
 }
 
+/// Names the reboot that `apply --no-reboot` left to a person, where no agent does.
+fn name_left_reboot(reported: &mut NodeReport, record: Option<&Record>, observed: Option<&Observation>) {
+    let Some((record, observed)) = record.zip(observed) else { return };
+    let is_left = record.reboot_left.as_ref() == Some(&observed.boot_id);
+    if is_left && matches!(record.phase, Phase::Rebooting { .. }) && reported.waiting.is_none() {
+        reported.waiting = Some(REBOOT_LEFT.to_owned());
+    }
+}
+
 /// Returns true if the last report counts: its agent works, or nothing better may be read.
 fn is_agents_word(left: &SavedReport, agent: &AgentStatus, unread: &[String]) -> bool {
     (agent.running == Some(true) && !left.stopped) || !unread.is_empty()
@@ -309,7 +319,7 @@ async fn health(
         }
         Some(Follows::Cluster(_) | Follows::FirstBoot(_)) | None => ReadTarget::default(),
     };
-    let ReadTarget { mut desired, refused, refused_target, policy, awaited } = read;
+    let ReadTarget { mut desired, refused, refused_target, policy, awaited, config } = read;
     let reported = left.and_then(|left| {
         let NodeReport { desired_config, desired_image, .. } = &left.report;
         Some(Target::new(desired_config.clone()?, desired_image.clone()))
@@ -318,6 +328,8 @@ async fn health(
     let is_told = desired.as_ref().is_some_and(|desired| desired.content.is_some());
     let current = disk.stored.clone().map(|stored| if is_told { stored.identified() } else { stored });
     let current = current.map(|stored| stored.target);
+    // What is committed already is not read again.
+    let fault = config.filter(|_| disk.record.is_none() && desired != current);
     let since = settled_at(&host.root, disk.stored.as_ref().map(|stored| stored.at)).unwrap_or_default();
     let since = since.max(left.and_then(|left| done_since(&left.report, current.as_ref())));
     if awaited.is_none() {
@@ -330,6 +342,7 @@ async fn health(
         awaited,
         since: since.unwrap_or_default(),
         current,
+        fault,
         refused,
         refused_target,
         policy,
@@ -352,6 +365,8 @@ struct ReadTarget {
     policy: Option<Fault>,
     /// The file of the target, if it is not there.
     awaited: Option<String>,
+    /// Set if its config can't be read.
+    config: Option<Fault>,
 }
 
 /// Reads the target of a directory.
@@ -366,7 +381,12 @@ async fn target(directory: &str, pool: Option<&ConfigName>) -> Result<ReadTarget
     match directory.desired().await {
         Ok(desired) => {
             let awaited = directory.awaited_target().filter(|_| desired.is_none());
-            Ok(ReadTarget { desired, policy, awaited, ..ReadTarget::default() })
+            let config = match &desired {
+                Some(target) => directory.machine_config(&target.config).await.err(),
+                None => None,
+            };
+            let config = config.filter(|error| !is_denied(error)).and_then(fault);
+            Ok(ReadTarget { desired, policy, awaited, config, ..ReadTarget::default() })
         }
         Err(ControlError::Host(error)) if error.is_denied() => Err(error.into()),
         Err(error) => {
