@@ -106,7 +106,7 @@ struct Context {
     budgets: SharedBudgets,
     /// Writes to nodes, also of requests that are over.
     contested: Contested,
-    /// Causes of reports in MachineConfigNodes that are not written, as they were logged.
+    /// Causes of reports in `MachineConfigNodes` that are not written, as they were logged.
     unreported: Causes,
 }
 
