@@ -141,10 +141,11 @@ impl Directory {
         let root = Root::open(Path::new("/"))?;
         // A name that is mistyped would be waited for.
         if let Err(HostError::Io { source, .. }) = Root::open(Path::new(absolute)) {
-            match source.kind() {
-                ErrorKind::NotFound => return Err(unusable("there is no such directory")),
-                ErrorKind::NotADirectory => return Err(unusable("it is not a directory")),
-                _ => {}
+            if source.kind() == ErrorKind::NotFound {
+                return Err(unusable("there is no such directory"));
+            }
+            if source.kind() == ErrorKind::NotADirectory {
+                return Err(unusable("it is not a directory"));
             }
         }
         let watch = SourceWatch::new(&root, watched(&root, &path, &layout)?);

@@ -104,8 +104,11 @@ pub(super) fn is_other_protocol(cause: &str) -> bool {
 pub(in crate::control) fn of_web(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
-        let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let held = held.map(|held| held as &(dyn std::error::Error + 'static));
+        let io = error.downcast_ref::<std::io::Error>();
+        let held: Option<&(dyn std::error::Error + 'static)> = match io.and_then(std::io::Error::get_ref) {
+            Some(held) => Some(held),
+            None => None,
+        };
         if let Some(tls) = error.downcast_ref().or_else(|| held.and_then(|held| held.downcast_ref())) {
             return Some(of_tls(tls).replace(CAS[0], CAS[1]));
         }
