@@ -2,9 +2,6 @@
 
 use serde_json::json;
 
-use std::time::Duration;
-
-use crate::daemon_process::Daemon;
 use crate::test_host::{Node, apply, config, files, ignition};
 
 /// Counts a text in what a verb writes.
@@ -174,23 +171,4 @@ fn left_reboot_is_named_without_daemon() {
     node.put("root/proc/sys/kernel/random/boot_id", "0f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f1\n");
     let status = node.run(&[&["status"][..], &on_root].concat());
     assert!(!status.out.contains("manual reboot"), "{}", status.out);
-}
-
-/// A target whose config is not there is a fault of `status` also while no agent runs.
-#[tokio::test(flavor = "current_thread")]
-async fn absent_config_is_named_without_daemon() {
-    let mut daemon = Daemon::start(Node::new());
-    daemon.put("machineconfigs/rendered-a.json", &config("rendered-a", &files(&[])));
-    daemon.put("target.yaml", "config: rendered-a\n");
-    daemon.until_done("rendered-a").await;
-    daemon.signal(rustix::process::Signal::TERM);
-    daemon.end(Duration::from_secs(20));
-    daemon.put("target.yaml", "config: rendered-b\n");
-    let status = daemon.node.run(&["status", "--root", "root", "--os-backend", "none"]);
-    assert!(
-        status.out.contains("  why      ConfigNotFound: MachineConfig rendered-b not found"),
-        "{}",
-        status.out
-    );
-    assert!(status.out.contains("  next     Put the MachineConfig into "), "{}", status.out);
 }

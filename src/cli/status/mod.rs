@@ -319,7 +319,7 @@ async fn health(
         }
         Some(Follows::Cluster(_) | Follows::FirstBoot(_)) | None => ReadTarget::default(),
     };
-    let ReadTarget { mut desired, refused, refused_target, policy, awaited, config } = read;
+    let ReadTarget { mut desired, refused, refused_target, policy, awaited } = read;
     let reported = left.and_then(|left| {
         let NodeReport { desired_config, desired_image, .. } = &left.report;
         Some(Target::new(desired_config.clone()?, desired_image.clone()))
@@ -328,8 +328,6 @@ async fn health(
     let is_told = desired.as_ref().is_some_and(|desired| desired.content.is_some());
     let current = disk.stored.clone().map(|stored| if is_told { stored.identified() } else { stored });
     let current = current.map(|stored| stored.target);
-    // What is committed already is not read again.
-    let fault = config.filter(|_| disk.record.is_none() && desired != current);
     let since = settled_at(&host.root, disk.stored.as_ref().map(|stored| stored.at)).unwrap_or_default();
     let since = since.max(left.and_then(|left| done_since(&left.report, current.as_ref())));
     if awaited.is_none() {
@@ -342,7 +340,6 @@ async fn health(
         awaited,
         since: since.unwrap_or_default(),
         current,
-        fault,
         refused,
         refused_target,
         policy,
@@ -365,8 +362,6 @@ struct ReadTarget {
     policy: Option<Fault>,
     /// The file of the target, if it is not there.
     awaited: Option<String>,
-    /// Set if its config can't be read.
-    config: Option<Fault>,
 }
 
 /// Reads the target of a directory.
@@ -381,12 +376,7 @@ async fn target(directory: &str, pool: Option<&ConfigName>) -> Result<ReadTarget
     match directory.desired().await {
         Ok(desired) => {
             let awaited = directory.awaited_target().filter(|_| desired.is_none());
-            let config = match &desired {
-                Some(target) => directory.machine_config(&target.config).await.err(),
-                None => None,
-            };
-            let config = config.filter(|error| !is_denied(error)).and_then(fault);
-            Ok(ReadTarget { desired, policy, awaited, config, ..ReadTarget::default() })
+            Ok(ReadTarget { desired, policy, awaited, ..ReadTarget::default() })
         }
         Err(ControlError::Host(error)) if error.is_denied() => Err(error.into()),
         Err(error) => {
