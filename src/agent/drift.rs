@@ -144,8 +144,8 @@ impl<C: ControlPlane> Agent<C> {
 
     async fn report_drift_change(&mut self, drift: &[Difference]) {
         for difference in drift.iter().take(LINES) {
-            let diff =
-                difference.diff.as_ref().map(|diff| format!("\n{}", diff.trim_end())).unwrap_or_default();
+            let lines = difference.diff.iter().flat_map(|diff| diff.lines());
+            let diff = lines.fold(String::new(), |shown, line| shown + "\n    " + line);
             warn!(MESSAGE_ID = message::DRIFT, MCA_TARGET = difference.target, "Drift: {difference}{diff}");
         }
         if drift.is_empty() {

@@ -115,7 +115,18 @@ impl AgentError {
 
     /// Returns the fault for the record or the report.
     pub fn fault(&self) -> Fault {
-        Fault::from_error(self.class(), self.reason(), self, &self.next())
+        let fault = Fault::from_error(self.class(), self.reason(), self, &self.next());
+        match self {
+            Self::Irreconcilable(error) => Fault { message: error.cause(), ..fault },
+            Self::Journal(_)
+            | Self::Observe(_)
+            | Self::Control(_)
+            | Self::Host(_)
+            | Self::Apply(_)
+            | Self::Config(_)
+            | Self::Seed(_)
+            | Self::Drifted { .. } => fault,
+        }
     }
 }
 

@@ -26,7 +26,9 @@ impl<C: ControlPlane> Agent<C> {
             }
             self.health.awaited = Some(error.awaited());
         } else {
-            log_fault(&fault, None, self.mode);
+            // `apply` ends with it, unless its update has another.
+            let has_other = self.journal.record().is_some_and(|record| record.fault.is_some());
+            log(&fault, None, self.mode, !self.mode.is_service() && !has_other);
             self.emit_refusal(error).await;
             self.health.fault = Some(fault);
         }
@@ -68,6 +70,11 @@ impl<C: ControlPlane> Agent<C> {
 
 /// Logs a fault; `update`: the update that has failed with it. The catalog's text needs each of the fields.
 pub fn log_fault(fault: &Fault, update: Option<&Record>, mode: RunMode) {
+    log(fault, update, mode, false);
+}
+
+/// Logs a fault; `is_told`: a person reads it as the verb's error as well.
+fn log(fault: &Fault, update: Option<&Record>, mode: RunMode, is_told: bool) {
     let ends = ended_by(fault, update, mode.is_service());
     macro_rules! line {
         ($level:ident) => {
@@ -83,5 +90,9 @@ pub fn log_fault(fault: &Fault, update: Option<&Record>, mode: RunMode) {
             )
         };
     }
-    if update.is_some() { line!(error) } else { line!(warn) }
+    match update {
+        Some(_) => line!(error),
+        None if is_told => line!(debug),
+        None => line!(warn),
+    }
 }

@@ -89,6 +89,7 @@ pub use errors::log_fault;
 pub use lifecycle::{GenerationWorker, LifecycleEnd, LifecycleHost, LifecycleWorker};
 pub use parts::Agent;
 use parts::{Next, Pass};
+pub use reboot::REBOOT_LEFT;
 pub use seed::{SeedEnd, make_seed, restore_seed};
 pub use seed_facts::{SeedFacts, active_services, list_seed, portable, seed_directory, seed_facts};
 pub use seed_restorer::SeedRestorer;

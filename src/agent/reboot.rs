@@ -29,6 +29,9 @@ use crate::model::{Observation, UnitName, message};
 use crate::report::Event;
 use crate::update::{Phase, Record, Transition};
 
+/// The reboot that an update waits for, where it was left to a person.
+pub const REBOOT_LEFT: &str = "a manual reboot: `apply --no-reboot` left it to you (systemctl reboot)";
+
 impl<C: ControlPlane> Agent<C> {
     /// Requests the reboot: first in the record, then of the machine. Returns the end of the loop, if it ends.
     pub(super) async fn reboot(&mut self, observed: &Observation) -> Result<Option<ExitReason>, AgentError> {
@@ -61,9 +64,9 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Notes that the reboot is left to a person.
     pub(super) fn note_reboot_left(&mut self) -> Result<(), AgentError> {
-        let waiting = "a manual reboot: `apply --no-reboot` left it to you".to_owned();
+        let waiting = REBOOT_LEFT.to_owned();
         if self.journal.record().is_some_and(|record| record.waiting.as_ref() != Some(&waiting)) {
-            info!(MESSAGE_ID = message::WAITING, "Waiting for {waiting} (systemctl reboot)");
+            info!(MESSAGE_ID = message::WAITING, "Waiting for {waiting}");
             self.journal.note(|record| record.waiting = Some(waiting))?;
         }
         Ok(())

@@ -15,6 +15,7 @@ use crate::decide::ended::{Attempt, RunResult, ended};
 use crate::host::{Proxies, Root, machine_name};
 use crate::journal::Journal;
 use crate::journal::origin::check_commit;
+use crate::model::text::counted;
 use crate::model::{ConfigName, Target};
 use crate::settings::Environment;
 use crate::telemetry::LastReport;
@@ -141,7 +142,7 @@ fn conclude<C: ControlPlane>(
         }
         RunResult::RebootPlayed => return Ok(REBOOT_REQUIRED),
         RunResult::Failed(fault) => {
-            failed(&format!("{}\nNext: {}", fault.message, fault.next));
+            failed(&format!("{}: {}\nNext: {}", fault.reason, fault.message, fault.next));
             return Ok(fault.class.exit_code());
         }
         RunResult::Waits(what) => {
@@ -152,8 +153,14 @@ fn conclude<C: ControlPlane>(
             failed(&format!("the host does not match {} yet. The next `apply` continues", target.config));
             return Ok(4);
         }
-        RunResult::Differs(difference) => {
-            failed(&format!("the host does not match {}: {difference}", target.config));
+        // The log has named each.
+        RunResult::Differs(count) => {
+            failed(&format!(
+                "the host does not match {}: {}\nNext: See `machine-config-agent verify`; revert the change, or change the \
+                 config.",
+                target.config,
+                counted(count, "difference")
+            ));
             return Ok(4);
         }
     }

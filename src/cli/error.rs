@@ -59,6 +59,8 @@ pub enum CliError {
         path: String,
         /// Why.
         cause: String,
+        /// The next step.
+        next: &'static str,
     },
     /// Standard output is gone, or the process can't be set up.
     #[error("can't write the result: {0}")]
@@ -250,7 +252,7 @@ impl CliError {
             Self::Journal(error) => Some(error.next()),
             Self::Model(_) => Some(refusal::NEXT.to_owned()),
             Self::Seed(error) => Some(error.next_step()),
-            Self::Input { .. } => Some("Name a file that can be read.".to_owned()),
+            Self::Input { next, .. } => Some((*next).to_owned()),
             // These name the next step themselves.
             Self::Usage(_)
             | Self::Environment(_)

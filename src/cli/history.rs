@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::CliError;
 use super::output::{Output, print, print_json};
+use crate::host::power::check_disk;
 use crate::host::root::Root;
 use crate::journal::history::{Entry, History, load_with_held};
 use crate::journal::origin::{State, check_commit};
@@ -49,6 +50,7 @@ pub(in crate::cli) fn schema(generator: schemars::SchemaGenerator) -> schemars::
 /// Prints the updates in the order in which they ended.
 pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let root = Root::open(&arguments.root)?;
+    check_disk(&root)?;
     State::load(&root)?;
     check_commit(&root)?;
     let History { entries, damaged } = load_with_held(&root)?;

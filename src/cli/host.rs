@@ -11,7 +11,7 @@ use crate::host::failpoint::FailPoints;
 use crate::host::os::choice::{BackendParts, CANDIDATES, Choice, RequestedBackend};
 use crate::host::os::stateroots::Stateroots;
 use crate::host::os::worker::Worker;
-use crate::host::power::{Logind, Power, Supervised};
+use crate::host::power::{Logind, Power, Supervised, check_host};
 use crate::host::root::Root;
 use crate::host::systemd::Systemd;
 use crate::host::{ContainerHandles, Host, Proxies};
@@ -99,6 +99,7 @@ impl HostFlags {
         entered: ContainerHandles,
     ) -> Result<Host, CliError> {
         let root = Root::open(&self.root)?.with_fail_points(&fail_points).with_entered(entered.clone());
+        check_host(&root)?;
         let power = reboot_by.power(&root);
         let choice = Choice::detect(&root, self.os_backend)?;
         let systemd = Systemd::detect(&root)?;

@@ -58,7 +58,14 @@ pub(super) fn checked_config(
     let (bytes, shown) = if is_url(from) {
         let bytes = runtime()?.block_on(download(from, &proxies()?, limit));
         let shown = from.split('?').next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
-        (bytes.map_err(|error| CliError::Input { path: error.url, cause: error.cause })?, shown)
+        (
+            bytes.map_err(|error| CliError::Input {
+                path: error.url,
+                cause: error.cause,
+                next: error.next,
+            })?,
+            shown,
+        )
     } else {
         (bytes(from, limit)?, from)
     };
@@ -66,7 +73,8 @@ pub(super) fn checked_config(
         let found = Sha256::digest(&bytes);
         if found != expected {
             let cause = format!("its digest is sha256:{found}, expected sha256:{expected}");
-            return Err(CliError::Input { path: shown.to_owned(), cause });
+            let next = "Compare the file with its source, or pass its own digest (sha256sum) with --digest.";
+            return Err(CliError::Input { path: shown.to_owned(), cause, next });
         }
     }
     unknown.read(&bytes, shown)
@@ -119,5 +127,14 @@ pub(super) fn image(argument: &str, text: Option<&str>) -> Result<Option<ImageRe
 
 /// Reads the named file, or standard input for `-`.
 pub(super) fn bytes(path: &str, limit: u64) -> Result<Vec<u8>, CliError> {
-    read_given(path, limit).map_err(|cause| CliError::Input { path: path.to_owned(), cause })
+    if is_url(path) {
+        let cause = "only `apply --to` takes an address".to_owned();
+        let next = "Download the document (curl --output FILE), then name the file.";
+        return Err(CliError::Input { path: path.to_owned(), cause, next });
+    }
+    read_given(path, limit).map_err(|error| CliError::Input {
+        path: path.to_owned(),
+        cause: error.to_string(),
+        next: error.next(),
+    })
 }

@@ -64,7 +64,11 @@ impl SettingsFlags {
     pub(super) fn open(&self) -> Result<SettingsFile, CliError> {
         let Some(named) = &self.settings else { return Ok(SettingsFile(None)) };
         let shown = named.display().to_string();
-        let unread = |cause: &str| CliError::Input { path: shown.clone(), cause: cause.to_owned() };
+        let unread = |cause: &str| CliError::Input {
+            path: shown.clone(),
+            cause: cause.to_owned(),
+            next: "Check path and permissions (ls -l).",
+        };
         let above = named.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = named.file_name().and_then(|name| name.to_str());
         let path = format!("/{}", name.ok_or_else(|| unread("it names no file"))?);

@@ -103,6 +103,7 @@ fn difference(kind: Kind, target: &str, (what, expected, found): (DifferenceKind
         what,
         expected: expected.to_owned(),
         found: found.to_owned(),
+        also: None,
         diff: None,
         unrepaired: None,
     }

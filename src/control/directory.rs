@@ -134,13 +134,19 @@ impl Directory {
     fn laid_out(path: &Path, layout: Layout) -> Result<Self, ControlError> {
         let shown = path.display().to_string();
         let failed = |source: std::io::Error| HostError::io("open the control directory", &*shown, source);
+        let unusable = |cause: &'static str| ControlError::NoDirectory { path: shown.clone(), cause };
         let absolute = std::path::absolute(path).map_err(failed)?;
         let absolute = absolute.to_str().ok_or_else(|| failed(ErrorKind::InvalidInput.into()))?;
         let path = absolute.trim_end_matches('/').to_owned();
         let root = Root::open(Path::new("/"))?;
         // A name that is mistyped would be waited for.
-        if !root.exists(&path)? {
-            return Err(failed(ErrorKind::NotFound.into()).into());
+        if let Err(HostError::Io { source, .. }) = Root::open(Path::new(absolute)) {
+            if source.kind() == ErrorKind::NotFound {
+                return Err(unusable("there is no such directory"));
+            }
+            if source.kind() == ErrorKind::NotADirectory {
+                return Err(unusable("it is not a directory"));
+            }
         }
         let watch = SourceWatch::new(&root, watched(&root, &path, &layout)?);
         Ok(Self {

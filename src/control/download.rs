@@ -8,6 +8,7 @@ use std::time::Duration;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Proxy, Url};
 
+use super::kube::untrusted;
 use crate::model::ProxySettings;
 use crate::model::text::chain;
 
@@ -20,6 +21,13 @@ const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Most redirects of a download.
 const MAX_REDIRECTS: usize = 5;
 
+/// The step where the address is wrong.
+const CORRECT_ADDRESS: &str = "Check the address.";
+
+/// The step where the server gives no answer.
+const CHECK_SERVER: &str =
+    "Check the address, the server, and the proxy (HTTPS_PROXY, the node's proxy); `curl -v` shows more.";
+
 /// A document that could not be had.
 #[derive(Debug, thiserror::Error)]
 #[error("{url} can't be read: {cause}")]
@@ -28,6 +36,8 @@ pub struct DownloadError {
     pub url: String,
     /// The observed cause.
     pub cause: String,
+    /// The next step.
+    pub next: &'static str,
 }
 
 /// Returns true if a text names a document on a web server.
@@ -39,19 +49,25 @@ pub fn is_url(text: &str) -> bool {
 pub async fn download(url: &str, proxies: &ProxySettings, limit: u64) -> Result<Vec<u8>, DownloadError> {
     // Another part of the process may have set one: any will do.
     drop(rustls::crypto::ring::default_provider().install_default());
-    let parsed = Url::parse(url).map_err(|error| unread(&without_user(url), error.to_string()))?;
+    let parsed =
+        Url::parse(url).map_err(|error| unread(&without_user(url), error.to_string(), CORRECT_ADDRESS))?;
     let shown = shown(&parsed);
-    let failed = |error: reqwest::Error| unread(&shown, chain(&error.without_url()));
+    let failed = |error: reqwest::Error| {
+        let cause = cause(&error.without_url());
+        let next = untrusted::next_of_web(&cause).unwrap_or(CHECK_SERVER);
+        unread(&shown, cause, next)
+    };
     let client = client(parsed.scheme() == "https", proxies).map_err(failed)?;
     let mut response = client.get(parsed).send().await.map_err(failed)?;
     if !response.status().is_success() {
-        return Err(unread(&shown, format!("the server answers {}", response.status())));
+        let next = if response.status().is_server_error() { CHECK_SERVER } else { CORRECT_ADDRESS };
+        return Err(unread(&shown, format!("the server answers {}", response.status()), next));
     }
     let mut bytes = Vec::new();
     while let Some(part) = response.chunk().await.map_err(failed)? {
         bytes.extend_from_slice(&part);
         if u64::try_from(bytes.len()).map_or(true, |length| length > limit) {
-            return Err(unread(&shown, format!("it is larger than {limit} bytes")));
+            return Err(unread(&shown, format!("it is larger than {limit} bytes"), CORRECT_ADDRESS));
         }
     }
     Ok(bytes)
@@ -74,8 +90,23 @@ fn client(is_https: bool, proxies: &ProxySettings) -> Result<Client, reqwest::Er
         .build()
 }
 
-fn unread(url: &str, cause: String) -> DownloadError {
-    DownloadError { url: url.to_owned(), cause }
+fn unread(url: &str, cause: String, next: &'static str) -> DownloadError {
+    DownloadError { url: url.to_owned(), cause, next }
+}
+
+/// Returns what kept a request from its answer: what TLS found, else the last of the chain, which has the system's words.
+fn cause(error: &reqwest::Error) -> String {
+    if let Some(tls) = untrusted::of_web(error) {
+        return tls;
+    }
+    if error.is_timeout() {
+        return "the server does not answer in time".to_owned();
+    }
+    let mut last: &(dyn std::error::Error + 'static) = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    chain(last)
 }
 
 /// Shows a URL without the secrets that may be in it: user, password, query.

@@ -9,8 +9,16 @@ use crate::model::{ConfigName, FaultClass, ModelError};
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// A file of the directory could not be read or written.
-    #[error("the control directory can't be used")]
+    #[error(transparent)]
     Host(#[from] HostError),
+    /// The control directory is none.
+    #[error("{path} can't be used as the control directory: {cause}")]
+    NoDirectory {
+        /// The path, as it was given.
+        path: String,
+        /// The fault of the path.
+        cause: &'static str,
+    },
     /// The target is not valid.
     #[error("{document} is not valid")]
     Invalid {
@@ -90,6 +98,7 @@ impl ControlError {
             Self::Kube(error) => error.is_away(),
             Self::WaitingForObject { .. } => true,
             Self::Host(_)
+            | Self::NoDirectory { .. }
             | Self::Invalid { .. }
             | Self::Missing { .. }
             | Self::Misnamed { .. }
@@ -106,6 +115,7 @@ impl ControlError {
             Self::WaitingForObject { object, why } => format!("{object}: {why}"),
             Self::Kube(error) => error.awaited(),
             Self::Host(_)
+            | Self::NoDirectory { .. }
             | Self::Invalid { .. }
             | Self::Missing { .. }
             | Self::Misnamed { .. }
@@ -122,7 +132,9 @@ impl ControlError {
             Self::Host(error) => error.class(),
             Self::Invalid { source, .. } => source.class(),
             Self::Kube(error) => error.class(),
-            Self::Missing { .. } | Self::Misnamed { .. } | Self::Twice { .. } => FaultClass::Degraded,
+            Self::NoDirectory { .. } | Self::Missing { .. } | Self::Misnamed { .. } | Self::Twice { .. } => {
+                FaultClass::Degraded
+            }
             // Its coming is not watched: it is requested again.
             Self::NotInCluster { .. }
             | Self::WaitingForObject { .. }
@@ -135,6 +147,7 @@ impl ControlError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Host(error) => error.reason(),
+            Self::NoDirectory { .. } => "UnexpectedKind",
             Self::Invalid { source, .. } => source.reason(),
             Self::Missing { .. } | Self::NotInCluster { .. } => "ConfigNotFound",
             Self::WaitingForObject { .. } => "WaitingForObject",
@@ -150,6 +163,9 @@ impl ControlError {
     pub fn next(&self) -> String {
         match self {
             Self::Host(error) => error.next(),
+            Self::NoDirectory { .. } => {
+                "Name the directory that has target.yaml and machineconfigs/.".to_owned()
+            }
             Self::Invalid { document, .. } | Self::Misnamed { document, .. } => {
                 format!("Correct {document}; the agent notices the change.")
             }

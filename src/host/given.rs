@@ -3,8 +3,44 @@
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 
-/// Reads it, or standard input by `-`; the error is the cause.
-pub fn read_given(path: &str, limit: u64) -> Result<Vec<u8>, String> {
+use rustix::io::Errno;
+
+use crate::model::text::chain;
+
+/// A file that can't be read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GivenError {
+    /// There is nothing.
+    #[error("there is no such file")]
+    Missing,
+    /// A directory.
+    #[error("it is a directory")]
+    Directory,
+    /// A socket, or a device without a driver.
+    #[error("it is a socket or a device")]
+    Special,
+    /// More bytes than a document of its kind has.
+    #[error("it has more than {0} bytes, and at most these are read")]
+    TooLarge(u64),
+    /// The system's error.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl GivenError {
+    /// Returns the next step.
+    pub fn next(&self) -> &'static str {
+        match self {
+            Self::Directory => "Name a file in it.",
+            Self::Special => "Name a file, a pipe, or `-` for standard input.",
+            Self::TooLarge(_) => "Name a file of this size; larger ones hold other things.",
+            Self::Missing | Self::Other(_) => "Check path and permissions (ls -l).",
+        }
+    }
+}
+
+/// Reads it, or standard input by `-`.
+pub fn read_given(path: &str, limit: u64) -> Result<Vec<u8>, GivenError> {
     let mut bytes = Vec::new();
     let read = if path == "-" {
         std::io::stdin().take(limit + 1).read_to_end(&mut bytes)
@@ -13,15 +49,17 @@ pub fn read_given(path: &str, limit: u64) -> Result<Vec<u8>, String> {
     };
     read.map_err(|error| {
         if error.kind() == ErrorKind::NotFound {
-            "there is no such file".to_owned()
+            GivenError::Missing
         } else if error.kind() == ErrorKind::IsADirectory {
-            "it is a directory".to_owned()
+            GivenError::Directory
+        } else if Errno::from_io_error(&error) == Some(Errno::NXIO) {
+            GivenError::Special
         } else {
-            error.to_string()
+            GivenError::Other(chain(&error))
         }
     })?;
     let fits = u64::try_from(bytes.len()).is_ok_and(|len| len <= limit);
-    if fits { Ok(bytes) } else { Err(format!("it has more than {limit} bytes, and at most these are read")) }
+    if fits { Ok(bytes) } else { Err(GivenError::TooLarge(limit)) }
 }
 
 #[cfg(test)]
@@ -38,14 +76,16 @@ mod tests {
         std::os::unix::fs::symlink("file", at("relative")).unwrap();
         for name in ["file", "absolute", "relative"] {
             assert_eq!(read_given(&at(name), 4), Ok(b"four".to_vec()));
-            assert!(read_given(&at(name), 3).unwrap_err().contains("more than 3 bytes"));
+            assert!(read_given(&at(name), 3).unwrap_err().to_string().contains("more than 3 bytes"));
         }
         let (reader, mut writer) = std::io::pipe().unwrap();
         std::io::Write::write_all(&mut writer, b"piped").unwrap();
         drop(writer);
         let pipe = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
         assert_eq!(read_given(&pipe, 10), Ok(b"piped".to_vec()));
-        assert_eq!(read_given(&at("none"), 1), Err("there is no such file".to_owned()));
-        assert_eq!(read_given(&at(""), 1), Err("it is a directory".to_owned()));
+        assert_eq!(read_given(&at("none"), 1), Err(GivenError::Missing));
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        assert_eq!(read_given(&at("socket"), 1), Err(GivenError::Special));
+        assert_eq!(read_given(&at(""), 1), Err(GivenError::Directory));
     }
 }

@@ -477,7 +477,7 @@ fn full_or_read_only_disk_is_named_and_host_is_as_before() {
         ran::not_run("full_or_read_only_disk_is_named_and_host_is_as_before", "to mount (CAP_SYS_ADMIN)");
         return;
     }
-    on_mount("true", &["HostNotPrepared", "KiB free; free space there (df -h /etc/data)"]);
+    on_mount("true", &["HostNotPrepared", "KiB free", "free space there (df -h /etc/data)"]);
     on_mount(
         "mount -o remount,ro root/etc/data",
         &["HostNotPrepared", "/etc/data", "Read-only", "find out why"],

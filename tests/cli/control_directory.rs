@@ -467,7 +467,7 @@ async fn drift_is_reported_and_its_end_too() {
     daemon.until_done("rendered-worker-a").await;
     let log = daemon.log();
     assert!(log.contains("warning: Drift: content mismatch for file \"/etc/motd\""), "{log}");
-    assert!(log.contains("\n-a\n") && log.contains("\n+by hand\n"), "{log}");
+    assert!(log.contains("\n    -a\n") && log.contains("\n    +by hand\n"), "{log}");
     // Log lines that MCD's e2e tests wait for (MCD-185).
     let [started, over] = ["Config Drift Monitor started", "Config Drift Monitor has shut down"];
     assert!(log.contains(started) && !log.contains(over), "{log}");

@@ -100,6 +100,7 @@ mod state_daemon;
 mod state_files;
 mod table;
 mod terminal;
+mod texts;
 mod unchanged;
 mod verdicts;
 mod verify_image;

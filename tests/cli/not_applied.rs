@@ -217,7 +217,7 @@ fn home_of_system_and_shared_home_are_refused() {
             json!([{"name": "one", "homeDir": "/srv/app", "sshAuthorizedKeys": key},
                 {"name": "two", "homeDir": "/srv/app", "sshAuthorizedKeys": key}]),
             "\"two\" homeDir",
-            "/srv/app is the home of one, too; give each",
+            "/srv/app is the home of one, too",
         ),
         (
             json!([{"name": "one", "homeDir": "/etc", "sshAuthorizedKeys": key}]),

@@ -221,22 +221,59 @@ async fn adopted_config_names_what_is_not_applied() {
     daemon.until_done("rendered-worker-b").await;
 }
 
-/// A root that is none is named in one sentence, with what to do about it.
+/// A root that is none is named by every verb in one sentence, with what to do about it; nothing is written there.
 #[test]
-fn root_that_is_none_is_told_in_one_sentence() {
+fn root_that_is_none_is_refused_by_every_verb() {
     let node = Node::new();
     node.put("file", "x");
     node.put("empty/.keep", "");
-    for (root, told) in [
-        ("file", "error: can't open the root file: Not a directory"),
-        ("nowhere", "error: can't open the root nowhere: No such file or directory"),
-        (
-            "empty",
-            "error: can't inspect the boot: can't find a host in the root empty: it has no /proc/sys/kernel/random/boot_id",
-        ),
+    node.put("control/.keep", "");
+    node.put("b.json", config("rendered-worker-b", &ignition(json!({"storage": {"files": []}}))));
+    let before = node.listing(".");
+    let no_backend = ["--os-backend", "none"];
+    let verbs: [(&[&str], i32); 9] = [
+        (&["status"], 4),
+        (&["status", "--watch"], 4),
+        (&["plan", "--to", "b.json"], 4),
+        (&["verify"], 4),
+        (&["verify", "--config", "b.json"], 4),
+        (&["apply", "--to", "b.json", "--yes"], 4),
+        (&["collect", "--file", "-"], 4),
+        (&["daemon", "--directory", "control"], 104),
+        (&["firstboot"], 104),
+    ];
+    let next = "Name the root directory of a host, with its /proc, with --root.";
+    for (root, cause) in [
+        ("file", "can't open the root file: Not a directory"),
+        ("nowhere", "can't open the root nowhere: No such file or directory"),
+        ("empty", "can't find a host in the root empty: it has no /proc/sys/kernel/random/boot_id"),
     ] {
-        let ran = node.run(&["status", "--root", root, "--os-backend", "none"]);
-        let next = "Next: Name the root directory of a host, with its /proc, with --root.";
-        assert_eq!((ran.code, ran.err), (4, format!("{told}\n{next}\n")), "{root}");
+        let told = format!("error: {cause}\nNext: {next}\n");
+        for (words, code) in verbs {
+            let ran = node.run(&[words, &no_backend, &["--root", root]].concat());
+            assert_eq!((ran.code, &*ran.out), (code, ""), "{root}: {words:?}: {}", ran.err);
+            if code < 100 {
+                assert_eq!(ran.err, told, "{root}: {words:?}");
+            } else {
+                let line = format!("Io: {cause}. Next: {next}\n");
+                assert!(
+                    ran.err.lines().count() == 1 && ran.err.ends_with(&line),
+                    "{root}: {words:?}: {}",
+                    ran.err
+                );
+            }
+        }
+        let history = node.run(&["history", "--root", root]);
+        assert_eq!((history.code, history.err), (4, told), "{root}");
     }
+    assert_eq!(node.listing("."), before);
+}
+
+/// The disk of a host that does not run, without its /proc, still has its history.
+#[test]
+fn history_of_disk_without_proc_is_read() {
+    let node = Node::new();
+    std::fs::remove_dir_all(node.path("root/proc")).unwrap();
+    let history = node.run(&["history", "--root", "root"]);
+    assert_eq!((history.code, &*history.out), (0, "no updates yet\n"), "{}", history.err);
 }

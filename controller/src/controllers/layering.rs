@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(layering("worker", "b", &BTreeMap::new(), &BTreeMap::new()), Layering::None);
     }
 
-    /// A build controller names its next build on the MachineOSConfig, and the build itself is read a moment later.
+    /// A build controller names its next build on the `MachineOSConfig`, and the build itself is read a moment later.
     #[test]
     fn nodes_wait_for_build_that_is_named_and_not_read() {
         let image = format!("example.com/os@sha256:{}", "a".repeat(64));

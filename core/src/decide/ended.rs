@@ -43,8 +43,8 @@ pub enum RunResult<'a> {
     Waits(&'a str),
     /// The update is not at its end, without a known cause.
     Unfinished,
-    /// All is committed, and the host differs from it.
-    Differs(&'a Difference),
+    /// All is committed, and the host differs from it in so many things.
+    Differs(usize),
 }
 
 /// Returns the result of a run.
@@ -69,7 +69,7 @@ pub fn ended<'a>(run: &Attempt<'a>) -> RunResult<'a> {
             None => RunResult::Unfinished,
         };
     }
-    run.drift.first().map_or(RunResult::Done, RunResult::Differs)
+    if run.drift.is_empty() { RunResult::Done } else { RunResult::Differs(run.drift.len()) }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::difference::DifferenceKind;
+use super::difference::{DifferenceKind, Found};
 use crate::model::observation::ObservedOs;
 use crate::model::paths::LinkTarget;
 use crate::model::text::counted;
@@ -14,12 +14,9 @@ use crate::model::{
 /// As many characters of a link's text as are shown.
 const SHOWN: usize = 200;
 
-/// The difference, the expected value and the observed one.
-pub(super) type Found = (DifferenceKind, String, String);
-
 /// Returns true if a path is the file.
 pub(super) fn holds(path: &ManagedPath, desired: &FileSpec, observed: &Observation) -> bool {
-    compare(path, desired, observed).is_none()
+    compare(path, desired, observed).is_empty()
 }
 
 /// Returns true if two entries set the same file: names of owners count as the ids they stand for here.
@@ -42,8 +39,8 @@ pub(super) fn same_principal(one: &Principal, other: &Principal, ids: &BTreeMap<
 pub(super) fn entry_holds(path: &ManagedPath, entry: &PathSpec, observed: &Observation) -> bool {
     match entry {
         PathSpec::File(file) => holds(path, file, observed),
-        PathSpec::Directory(directory) => self::directory(path, directory, observed).is_none(),
-        PathSpec::Link(link) => self::link(path, link, observed).is_none(),
+        PathSpec::Directory(directory) => self::directory(path, directory, observed).is_empty(),
+        PathSpec::Link(link) => self::link(path, link, observed).is_empty(),
     }
 }
 
@@ -85,48 +82,50 @@ pub(super) fn found_word(found: &ObservedFile) -> String {
     }
 }
 
-/// Compares a path with a directory.
-pub(super) fn directory(
-    path: &ManagedPath,
-    desired: &DirectorySpec,
-    observed: &Observation,
-) -> Option<Found> {
+/// Compares a path with a directory: each attribute that differs.
+pub(super) fn directory(path: &ManagedPath, desired: &DirectorySpec, observed: &Observation) -> Vec<Found> {
     let found = observed.files.get(path).unwrap_or(&ObservedFile::Absent);
     let ObservedFile::Directory { mode, uid, gid } = found else {
-        return Some((unlike(found), "a directory".to_owned(), found_word(found)));
+        return vec![(unlike(found), "a directory".to_owned(), found_word(found))];
     };
+    let mut all = Vec::new();
     if let Some(desired) = desired.mode.filter(|desired| desired.bits() != *mode) {
-        return Some((DifferenceKind::Mode, desired.to_string(), format!("{mode:04o}")));
+        all.push((DifferenceKind::Mode, desired.to_string(), format!("{mode:04o}")));
     }
     let is = |desired: &Option<Principal>, ids, found: u32| {
         desired.as_ref().is_none_or(|desired| id_of(desired, ids) == Some(found))
     };
     if is(&desired.user, &observed.user_ids, *uid) && is(&desired.group, &observed.group_ids, *gid) {
-        return None;
+        return all;
     }
     let shown = |desired: &Option<Principal>| desired.as_ref().map_or("any".to_owned(), ToString::to_string);
     let expected = format!("{}:{}", shown(&desired.user), shown(&desired.group));
-    Some((DifferenceKind::Owner, expected, format!("{uid}:{gid}")))
+    all.push((DifferenceKind::Owner, expected, format!("{uid}:{gid}")));
+    all
 }
 
-/// Compares a path with a link.
-pub(super) fn link(path: &ManagedPath, desired: &LinkSpec, observed: &Observation) -> Option<Found> {
+/// Compares a path with a link: each attribute that differs.
+pub(super) fn link(path: &ManagedPath, desired: &LinkSpec, observed: &Observation) -> Vec<Found> {
     let found = observed.files.get(path).unwrap_or(&ObservedFile::Absent);
     let text = match &desired.target {
         LinkTarget::Soft(text) => text,
-        LinkTarget::Hard(target) => return hard_link(path, target, found, observed),
+        LinkTarget::Hard(target) => return hard_link(path, target, found, observed).into_iter().collect(),
     };
     let ObservedFile::Symlink { target, uid, gid } = found else {
         let expected = format!("a symbolic link to {:?}", short(text, SHOWN));
-        return Some((unlike(found), expected, found_word(found)));
+        return vec![(unlike(found), expected, found_word(found))];
     };
+    let mut all = Vec::new();
     if target != text {
-        return Some((DifferenceKind::Value, short(text, SHOWN), short(target, SHOWN)));
+        all.push((DifferenceKind::Value, short(text, SHOWN), short(target, SHOWN)));
     }
     let owner =
         (id_of(&desired.owner.user, &observed.user_ids), id_of(&desired.owner.group, &observed.group_ids));
     let expected = format!("{}:{}", desired.owner.user, desired.owner.group);
-    (owner != (Some(*uid), Some(*gid))).then(|| (DifferenceKind::Owner, expected, format!("{uid}:{gid}")))
+    if owner != (Some(*uid), Some(*gid)) {
+        all.push((DifferenceKind::Owner, expected, format!("{uid}:{gid}")));
+    }
+    all
 }
 
 fn hard_link(
@@ -164,41 +163,41 @@ fn unlike(found: &ObservedFile) -> DifferenceKind {
     if *found == ObservedFile::Absent { DifferenceKind::Missing } else { DifferenceKind::Unexpected }
 }
 
-/// Compares an observed path with a file.
-pub(super) fn compare(path: &ManagedPath, desired: &FileSpec, observed: &Observation) -> Option<Found> {
+/// Compares an observed path with a file: each attribute that differs.
+pub(super) fn compare(path: &ManagedPath, desired: &FileSpec, observed: &Observation) -> Vec<Found> {
     let found = observed.files.get(path).unwrap_or(&ObservedFile::Absent);
     let regular = || format!("a file of {}", counted(desired.contents.len(), "byte"));
     let (sha256, len, mode, uid, gid) = match found {
-        ObservedFile::Absent => return Some((DifferenceKind::Missing, regular(), found_word(found))),
+        ObservedFile::Absent => return vec![(DifferenceKind::Missing, regular(), found_word(found))],
         ObservedFile::Symlink { .. }
         | ObservedFile::Directory { .. }
         | ObservedFile::Special
         | ObservedFile::Unreachable => {
-            return Some((DifferenceKind::Unexpected, regular(), found_word(found)));
+            return vec![(DifferenceKind::Unexpected, regular(), found_word(found))];
         }
         ObservedFile::Regular { sha256, len, mode, uid, gid } => (*sha256, *len, *mode, *uid, *gid),
     };
+    let mut all = Vec::new();
     if sha256 != desired.contents.sha256() {
         let shown = |sha256: Sha256, len: String| {
             if desired.is_secret() { len } else { format!("{len}, sha256:{sha256}") }
         };
         let expected = shown(desired.contents.sha256(), counted(desired.contents.len(), "byte"));
-        return Some((DifferenceKind::Content, expected, shown(sha256, counted(len, "byte"))));
+        all.push((DifferenceKind::Content, expected, shown(sha256, counted(len, "byte"))));
     }
     if mode != desired.mode.bits() {
-        return Some((DifferenceKind::Mode, desired.mode.to_string(), format!("{mode:04o}")));
-    }
-    if observed.access_lists.contains(path) {
+        all.push((DifferenceKind::Mode, desired.mode.to_string(), format!("{mode:04o}")));
+    } else if observed.access_lists.contains(path) {
         let found = format!("{mode:04o} and an access list (getfacl {path})");
-        return Some((DifferenceKind::Mode, desired.mode.to_string(), found));
+        all.push((DifferenceKind::Mode, desired.mode.to_string(), found));
     }
     let owner =
         (id_of(&desired.owner.user, &observed.user_ids), id_of(&desired.owner.group, &observed.group_ids));
-    if owner == (Some(uid), Some(gid)) {
-        return None;
+    if owner != (Some(uid), Some(gid)) {
+        let expected = format!("{}:{}", desired.owner.user, desired.owner.group);
+        all.push((DifferenceKind::Owner, expected, format!("{uid}:{gid}")));
     }
-    let expected = format!("{}:{}", desired.owner.user, desired.owner.group);
-    Some((DifferenceKind::Owner, expected, format!("{uid}:{gid}")))
+    all
 }
 
 /// Returns the id of an owner on this host; `None` when the name has no account.

@@ -73,6 +73,9 @@ pub struct Difference {
     pub expected: String,
     /// The observed value.
     pub found: String,
+    /// Further attributes of the path that differ: its mode, its owner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub also: Option<String>,
     /// For the contents of a text that is not a secret: a short unified diff, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
@@ -93,6 +96,9 @@ impl Difference {
     }
 }
 
+/// The difference of a path, the expected value and the observed one.
+pub(super) type Found = (DifferenceKind, String, String);
+
 pub(super) fn difference(
     kind: Kind,
     target: &dyn Display,
@@ -103,5 +109,18 @@ pub(super) fn difference(
     // What is on the host, others may have written.
     let (expected, found) = (escaped(&expected.to_string()), escaped(&found.to_string()));
     let target = target.to_string();
-    Difference { kind, target, what, expected, found, diff: None, unrepaired: None }
+    Difference { kind, target, what, expected, found, also: None, diff: None, unrepaired: None }
+}
+
+/// Returns the difference of a path: of all that was found, the first is its kind.
+pub(super) fn of_path(kind: Kind, path: &ManagedPath, all: Vec<Found>) -> Option<Difference> {
+    let mut all = all.into_iter();
+    let (what, expected, found) = all.next()?;
+    let also = |(what, expected, found): Found| {
+        let name = if what == DifferenceKind::Owner { "owner" } else { "mode" };
+        format!("{name} {found} in place of {expected}")
+    };
+    let also: Vec<String> = all.map(also).collect();
+    let also = (!also.is_empty()).then(|| escaped(&also.join(", ")));
+    Some(Difference { also, ..difference(kind, path, what, &expected, &found) })
 }

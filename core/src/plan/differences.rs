@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::accounts;
 use super::carried;
 use super::compare::{self, compare, holds};
-use super::difference::difference;
 pub use super::difference::{Difference, DifferenceKind, Kind};
+use super::difference::{difference, of_path};
 use crate::model::install::{is_template, template};
 use crate::model::layers::Architecture;
 use crate::model::observation::{Booted, ObservedOs, ObservedUnit, UnitFileState};
@@ -85,8 +85,8 @@ pub fn already_applied(to: &HostSpec, observed: &Observation) -> HostSpec {
     let kargs = to.kargs.iter().zip(kargs_held(&to.kargs, &observed.kargs));
     held.kargs = kargs.filter(|(_, held)| *held).map(|(karg, _)| karg.clone()).collect();
     held.files.retain(|path, file| holds(path, file, observed));
-    held.directories.retain(|path, entry| compare::directory(path, entry, observed).is_none());
-    held.links.retain(|path, entry| compare::link(path, entry, observed).is_none());
+    held.directories.retain(|path, entry| compare::directory(path, entry, observed).is_empty());
+    held.links.retain(|path, entry| compare::link(path, entry, observed).is_empty());
     held.units = to
         .units
         .iter()
@@ -195,8 +195,7 @@ fn file_difference(
     desired: &FileSpec,
     observed: &Observation,
 ) -> Option<Difference> {
-    let (what, expected, found) = compare(path, desired, observed)?;
-    Some(difference(kind, path, what, &expected, &found))
+    of_path(kind, path, compare(path, desired, observed))
 }
 
 /// Returns the difference between a directory or a link and the host.
@@ -206,8 +205,7 @@ fn path_difference(path: &ManagedPath, entry: &PathSpec, observed: &Observation)
         PathSpec::Directory(directory) => (Kind::Directory, compare::directory(path, directory, observed)),
         PathSpec::Link(link) => (Kind::Link, compare::link(path, link, observed)),
     };
-    let (what, expected, found) = found?;
-    Some(difference(kind, path, what, &expected, &found))
+    of_path(kind, path, found)
 }
 
 fn unit_differences(name: &UnitName, unit: &UnitSpec, observed: &Observation) -> Vec<Difference> {

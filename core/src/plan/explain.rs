@@ -409,7 +409,7 @@ pub fn text_diff(expected: &[u8], found: &[u8], secret: bool) -> String {
     let lengths =
         || format!("{} expected, {} found", counted(expected.len(), "byte"), counted(found.len(), "byte"));
     if secret {
-        return format!("secret: {}", lengths());
+        return format!("secret, not shown: {}", lengths());
     }
     let text = |bytes| std::str::from_utf8(bytes).ok().filter(|text: &&str| !text.contains('\0'));
     let (Some(expected_text), Some(found_text)) = (text(expected), text(found)) else {

@@ -160,7 +160,7 @@ pub(super) fn behind(input: &PlanInput<'_>, op: &Op) -> Option<Unreachable> {
         Displaced::ListedLink | Displaced::MadeLink | Displaced::LinkOfAccount => {
             format!("move {directory} away")
         }
-        Displaced::Mount => format!("unmount {directory} (findmnt {directory})"),
+        Displaced::Mount => format!("umount {directory} (findmnt {directory})"),
     };
     let how = how.as_str();
     let message =

@@ -45,7 +45,7 @@ impl DifferenceKind {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, target, what, expected, found, diff: _, unrepaired } = self;
+        let Self { kind, target, what, expected, found, also, diff: _, unrepaired } = self;
         let target = escaped(target);
         // Alerts and tests of other software look for MCD's words (MCD-166 to MCD-169).
         match (kind, what) {
@@ -93,6 +93,7 @@ impl fmt::Display for Difference {
                 write!(f, "{kind} {target} {what} (expected {expected}, found {found})")?;
             }
         }
+        also.as_ref().map_or(Ok(()), |also| write!(f, "; {also}"))?;
         unrepaired.as_ref().map_or(Ok(()), |why| write!(f, "; not repaired: {why}"))
     }
 }

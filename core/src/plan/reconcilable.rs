@@ -28,13 +28,18 @@ pub struct Irreconcilable {
 
 impl std::fmt::Display for Irreconcilable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the node can't reach its new config")?;
-        for (place, reason) in self.reasons.iter().enumerate() {
-            let before = if place == 0 { ": " } else { "; " };
-            write!(f, "{before}{}: {}", reason.field, reason.message)?;
-        }
-        Ok(())
+        f.write_str(&named(self.reasons.iter().map(|reason| (reason, &*reason.message))))
     }
+}
+
+/// Names the reasons, with these words of each.
+fn named<'a>(reasons: impl Iterator<Item = (&'a Unreachable, &'a str)>) -> String {
+    let mut text = "the node can't reach its new config".to_owned();
+    for (place, (reason, message)) in reasons.enumerate() {
+        let before = if place == 0 { ": " } else { "; " };
+        text += &format!("{before}{}: {message}", reason.field);
+    }
+    text
 }
 
 impl std::error::Error for Irreconcilable {}
@@ -55,13 +60,25 @@ impl Irreconcilable {
         next_step(&self.reasons, self.is_of_host)
     }
 
+    /// Returns the text beside [`Self::next_step`]: without the steps that it repeats.
+    pub fn cause(&self) -> String {
+        if steps(&self.reasons, self.is_of_host).is_none() {
+            return self.to_string();
+        }
+        named(self.reasons.iter().map(|reason| (reason, cause_of(reason))))
+    }
+
     /// Returns each reason for a program.
     pub fn refusals(&self) -> Vec<Refusal> {
         let (class, reason) = (self.class().as_str(), self.reason());
-        let of = |one: &Unreachable| Refusal {
-            field: Some(one.field.clone()),
-            next: Some(next_step(std::slice::from_ref(one), self.is_of_host)),
-            ..Refusal::new(class, reason, one.message.clone())
+        let of = |one: &Unreachable| {
+            let alone = std::slice::from_ref(one);
+            let message = if steps(alone, self.is_of_host).is_some() { cause_of(one) } else { &one.message };
+            Refusal {
+                field: Some(one.field.clone()),
+                next: Some(next_step(alone, self.is_of_host)),
+                ..Refusal::new(class, reason, message.to_owned())
+            }
         };
         self.reasons.iter().map(of).collect()
     }
@@ -81,17 +98,31 @@ impl Irreconcilable {
 /// More steps than these are not repeated behind their causes.
 const MAX_STEPS: usize = 3;
 
+/// Returns the steps of the reasons' own, where they are the next step.
+fn steps(reasons: &[Unreachable], is_of_host: bool) -> Option<Vec<String>> {
+    if !is_of_host
+        || reasons.len() > MAX_STEPS
+        || reasons.iter().all(is_installed)
+        || reasons.iter().all(Unreachable::is_of_config)
+    {
+        return None;
+    }
+    reasons.iter().map(of_host).collect()
+}
+
+fn is_installed(reason: &Unreachable) -> bool {
+    reason.message.ends_with(INSTALL)
+}
+
 fn next_step(reasons: &[Unreachable], is_of_host: bool) -> String {
-    let is_installed = |reason: &Unreachable| reason.message.ends_with(INSTALL);
+    if let Some(steps) = steps(reasons, is_of_host) {
+        return steps.join(" ");
+    }
     let general = if reasons.iter().all(is_installed) {
         "Revert these fields in the MachineConfig; only an installation can change them."
     } else if reasons.iter().all(Unreachable::is_of_config) {
         "Correct what is named in the MachineConfig."
     } else if is_of_host {
-        let steps: Option<Vec<String>> = reasons.iter().map(of_host).collect();
-        if let Some(steps) = steps.filter(|steps| steps.len() <= MAX_STEPS) {
-            return steps.join(" ");
-        }
         "Correct what is named, on this host or in the MachineConfig."
     } else {
         "Correct what is named, in the MachineConfig or on this host; after a change on this host: \
@@ -102,12 +133,17 @@ fn next_step(reasons: &[Unreachable], is_of_host: bool) -> String {
 
 /// Returns the step of one reason; `None` if its message has none.
 fn of_host(reason: &Unreachable) -> Option<String> {
-    let step = last_part(&reason.message)?.trim_end_matches('.');
-    Some(format!("For {}: {step}.", reason.field))
+    let (_, step) = last_part(&reason.message)?;
+    Some(format!("For {}: {}.", reason.field, step.trim_end_matches('.')))
 }
 
-/// Returns what is behind the last semicolon of a message. Parentheses hold commands, with semicolons of their own.
-fn last_part(message: &str) -> Option<&str> {
+/// Returns the message of a reason without its step.
+fn cause_of(reason: &Unreachable) -> &str {
+    last_part(&reason.message).map_or(&*reason.message, |(cause, _)| cause)
+}
+
+/// Returns what is before and behind the last semicolon of a message. Parentheses hold commands, with semicolons of their own.
+fn last_part(message: &str) -> Option<(&str, &str)> {
     let mut depth = 0_usize;
     let mut begin = None;
     for (at, c) in message.char_indices() {
@@ -118,7 +154,9 @@ fn last_part(message: &str) -> Option<&str> {
             _ => {}
         }
     }
-    Some(message.get(begin?..)?.trim()).filter(|part| !part.is_empty())
+    let (before, behind) = message.split_at_checked(begin?)?;
+    let parts = (before.trim_end_matches(';'), behind.trim());
+    Some(parts).filter(|(_, step)| !step.is_empty())
 }
 
 /// MCD's file that forces an update (RC14): a config that creates it would force each one.

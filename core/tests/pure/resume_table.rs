@@ -347,6 +347,7 @@ fn verification_commits_tries_once_more_or_holds() {
         what: DifferenceKind::Content,
         expected: "a".to_owned(),
         found: "b".to_owned(),
+        also: None,
         diff: None,
         unrepaired: None,
     };
@@ -467,6 +468,7 @@ fn wrong_host_without_reboot_is_rolled_back_at_once() {
         what: DifferenceKind::Enablement,
         expected: "enabled".to_owned(),
         found: "disabled".to_owned(),
+        also: None,
         diff: None,
         unrepaired: None,
     };

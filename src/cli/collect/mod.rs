@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use super::host::{HostFlags, runtime};
 use super::output::print;
 use super::{CliError, desired};
+use crate::host::power::check_disk;
 use crate::host::{Clock, Root};
 use crate::model::FileMode;
 use crate::settings::Environment;
@@ -35,6 +36,7 @@ pub(super) struct Arguments {
 /// Collects, writes the bundle, and names unreadable parts.
 pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
     let root = Root::open(&arguments.host.root)?;
+    check_disk(&root)?;
     let now = Clock::system().now();
     let from = parts::From { host: &arguments.host, control: &arguments.control };
     let bundle = runtime()?.block_on(Box::pin(parts::collect(&from, environment, &root, now)));

@@ -57,6 +57,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     }
 }
 
+/// The step of a directory with other files than its kind has.
+const CORRECT: &str = "Correct it, or name the directory of the configs with --config.";
+
 fn read(directory: &Root) -> Result<ConfigFiles, CliError> {
     let install = text(directory, INSTALL_CONFIG)?;
     let image_based = text(directory, IMAGE_BASED_CONFIG)?;
@@ -64,7 +67,7 @@ fn read(directory: &Root) -> Result<ConfigFiles, CliError> {
     let names = directory.list(&format!("/{EXTRA_MANIFESTS}"))?;
     if names.len() > MAX_MANIFESTS {
         let cause = format!("it has {} files, and at most {MAX_MANIFESTS} are read", names.len());
-        return Err(CliError::Input { path: EXTRA_MANIFESTS.to_owned(), cause });
+        return Err(CliError::Input { path: EXTRA_MANIFESTS.to_owned(), cause, next: CORRECT });
     }
     for name in names {
         let contents = match text(directory, &format!("{EXTRA_MANIFESTS}/{name}")) {
@@ -78,6 +81,10 @@ fn read(directory: &Root) -> Result<ConfigFiles, CliError> {
 
 fn text(directory: &Root, name: &str) -> Result<Option<String>, CliError> {
     let bytes = directory.read_at_most(&format!("/{name}"), MAX_FILE_BYTES)?;
-    let no_text = |_| CliError::Input { path: name.to_owned(), cause: "it is not UTF-8 text".to_owned() };
+    let no_text = |_| CliError::Input {
+        path: name.to_owned(),
+        cause: "it is not UTF-8 text".to_owned(),
+        next: CORRECT,
+    };
     bytes.map(|bytes| String::from_utf8(bytes).map_err(no_text)).transpose()
 }

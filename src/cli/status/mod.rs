@@ -19,8 +19,8 @@ use super::last_report::{self, Follows, SavedReport};
 use super::output::{Output, print, print_json};
 use super::settings::faults_of_usual;
 use super::verify::settle;
-use crate::agent::AgentError;
 use crate::agent::drift::{add_diffs, watched};
+use crate::agent::{AgentError, REBOOT_LEFT};
 use crate::control::directory::{Directory, pool_file};
 use crate::control::{ControlError, ControlPlane as _};
 use crate::host::account_records::AccountRecords;
@@ -34,7 +34,7 @@ use crate::journal::{lifecycle, seed, state};
 use crate::model::observation::ObservedOs;
 use crate::model::os::Layers;
 use crate::model::text::chain;
-use crate::model::{ConfigName, HostSpec, Target, Timestamp};
+use crate::model::{ConfigName, HostSpec, Observation, Target, Timestamp};
 use crate::observe::{lost, observe};
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
@@ -238,7 +238,8 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
         }
         health.not_applied = not_applied(spec, observed);
     }
-    let reported = reported_now(left.as_ref(), &agent, &unread, &disk, &health);
+    let mut reported = reported_now(left.as_ref(), &agent, &unread, &disk, &health);
+    name_left_reboot(&mut reported, disk.record.as_ref(), observed.as_ref());
     // Layers of the config are no manual change.
     let layers = disk.stored.map(|stored| stored.known_spec().layers()).unwrap_or_default();
     let idle = disk.record.is_none();
@@ -284,6 +285,15 @@ fn reported_now(
             HeldUpdate::of_record(disk.record.as_ref(), false).filter(|_| reported.held.is_some());
     }
     reported
+}
+
+/// Names the reboot that `apply --no-reboot` left to a person, where no agent does.
+fn name_left_reboot(reported: &mut NodeReport, record: Option<&Record>, observed: Option<&Observation>) {
+    let Some((record, observed)) = record.zip(observed) else { return };
+    let is_left = record.reboot_left.as_ref() == Some(&observed.boot_id);
+    if is_left && matches!(record.phase, Phase::Rebooting { .. }) && reported.waiting.is_none() {
+        reported.waiting = Some(REBOOT_LEFT.to_owned());
+    }
 }
 
 /// Returns true if the last report counts: its agent works, or nothing better may be read.

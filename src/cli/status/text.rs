@@ -15,6 +15,9 @@ use crate::update::Fault;
 /// Most diffs of drifted contents: a screen; `verify` shows all.
 const DIFFS: usize = 1;
 
+/// The margin of a diff, below the line of its object.
+const DIFF: &str = "    ";
+
 /// Most drifted objects that are named; `verify` lists all.
 const DRIFTED: usize = 5;
 
@@ -83,7 +86,8 @@ fn why(fault: &Fault, drift: &[Difference]) -> Vec<String> {
         return vec![format!("  why      {}: {}", fault.reason, fault.message)];
     }
     let mut lines = vec![format!("  why      {}: the host differs from its config", fault.reason)];
-    lines.extend(drift.iter().take(DRIFTED).map(|one| {
+    let mut diffs = DIFFS;
+    lines.extend(drift.iter().take(DRIFTED).flat_map(|one| {
         let (kind, what, target) = (one.kind.as_str(), one.what.as_str(), escaped(&one.target));
         let values = match one.what {
             DifferenceKind::Content | DifferenceKind::Missing | DifferenceKind::Attributes => String::new(),
@@ -94,7 +98,12 @@ fn why(fault: &Fault, drift: &[Difference]) -> Vec<String> {
             | DifferenceKind::Mask
             | DifferenceKind::Value => format!(": {} in place of {}", one.found, one.expected),
         };
-        format!("  differs  {kind} {target} {what}{values}")
+        let also = one.also.as_ref().map(|also| format!("; {also}")).unwrap_or_default();
+        let line = format!("  differs  {kind} {target} {what}{values}{also}");
+        let diff = one.diff.as_ref().filter(|_| diffs > 0);
+        diffs -= usize::from(diff.is_some());
+        let diff = diff.into_iter().flat_map(|diff| diff.lines()).map(|line| format!("{DIFF}{line}"));
+        std::iter::once(line).chain(diff).collect::<Vec<_>>()
     }));
     if let Some(more) = drift.len().checked_sub(DRIFTED).filter(|more| *more > 0) {
         lines.push(format!("  differs  {more} more"));
@@ -185,12 +194,9 @@ pub(super) fn text(status: &Status, now: Option<Timestamp>) -> String {
     lines.extend(status.not_applied.iter().map(|one| format!("  not applied  {one}")));
     lines.extend(paths(status));
     lines.extend(status.unread.iter().map(|what| format!("  unread   {what}")));
-    // A next step is copied.
-    for line in lines.iter_mut().filter(|line| !line.starts_with("  next ")) {
+    // A next step is copied, and a diff is the file's.
+    for line in lines.iter_mut().filter(|line| !line.starts_with("  next ") && !line.starts_with(DIFF)) {
         *line = short_digests(line);
-    }
-    for diff in status.drift.iter().filter_map(|difference| difference.diff.as_ref()).take(DIFFS) {
-        lines.extend(diff.lines().map(|line| format!("    {line}")));
     }
     lines.join("\n")
 }

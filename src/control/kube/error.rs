@@ -87,6 +87,8 @@ fn way(cause: &str) -> &'static str {
         "is not trusted"
     } else if is_answer(cause) {
         "is not available"
+    } else if untrusted::is_other_protocol(cause) {
+        "can't be used"
     } else {
         "can't be reached"
     }
@@ -258,6 +260,10 @@ mod tests {
             https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof";
         let error = KubeError::Away { server: "s".to_owned(), cause: cause.to_owned() };
         assert!(error.to_string().ends_with("TLS close_notify"), "{error}");
+        let cause = untrusted::NO_HTTP2.to_owned();
+        let error = KubeError::Away { server: "s".to_owned(), cause };
+        assert_eq!(error.to_string(), "the API server s can't be used: it does not speak HTTP/2");
+        assert!(error.next().contains("ends TLS"), "{}", error.next());
         let error = KubeError::Away { server: "s".to_owned(), cause: "connection refused".to_owned() };
         assert!(error.to_string().contains("can't be reached") && !error.next().contains("clock"));
         assert_eq!(error.awaited(), "the API server s, which can't be reached: connection refused");

@@ -92,7 +92,7 @@ mod socks;
 mod stand_in;
 mod tls;
 mod traffic;
-mod untrusted;
+pub(in crate::control) mod untrusted;
 mod validity;
 mod workload;
 

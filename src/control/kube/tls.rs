@@ -72,7 +72,10 @@ pub(super) async fn connect(
     let config = Arc::new(client_config(credentials, &authority)?);
     let (host, _) = &endpoint.address;
     let name = credentials.server_name.clone().unwrap_or_else(|| host.clone());
-    let name = ServerName::try_from(name).map_err(|error| away(error.to_string()))?;
+    let name = ServerName::try_from(name).map_err(|error| KubeError::Config {
+        file: credentials.file.clone(),
+        cause: format!("its server has no name that a certificate can have: {error}"),
+    })?;
     let stream: Tunnel = match &credentials.proxy {
         Some(url) => {
             let proxy = Proxy::parse(url, &credentials.file)?;
@@ -83,7 +86,7 @@ pub(super) async fn connect(
     let tls = tokio_rustls::TlsConnector::from(config).connect(name, stream).await;
     let tls = tls.map_err(|error| away(untrusted::of_connection(&error)))?;
     if tls.get_ref().1.alpn_protocol() != Some(b"h2") {
-        return Err(away("it does not speak HTTP/2; connect to it without a proxy that ends TLS".to_owned()));
+        return Err(away(untrusted::NO_HTTP2.to_owned()));
     }
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -92,7 +95,7 @@ pub(super) async fn connect(
         .keep_alive_while_idle(true)
         .handshake(TokioIo::new(tls))
         .await
-        .map_err(|error| away(error.to_string()))?;
+        .map_err(|error| away(format!("{}: {error}", untrusted::NO_HTTP2)))?;
     // The end of the connection reaches each request on it.
     let driver = tokio::spawn(async move { drop(connection.await) }).abort_handle();
     Ok(Connection { sender, driver })

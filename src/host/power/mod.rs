@@ -14,6 +14,7 @@ use super::error::FIND_HOST;
 use super::root::Root;
 use super::{BoxFuture, HostError};
 use crate::model::BootId;
+use crate::model::ids::STATE_DIR;
 
 pub use logind::{Inhibitor, Logind, ShutdownMonitor};
 
@@ -82,9 +83,21 @@ impl Power for Supervised {
 fn read_boot_id(root: &Root) -> Result<BootId, HostError> {
     let malformed =
         |cause: String| HostError::Malformed { path: BOOT_ID.to_owned(), format: "a boot id", cause };
-    let Some(text) = root.read_text(BOOT_ID)? else {
-        let lacks = std::io::Error::new(std::io::ErrorKind::NotFound, format!("it has no {BOOT_ID}"));
-        return Err(HostError::io(FIND_HOST, root.base().display().to_string(), lacks));
-    };
+    let Some(text) = root.read_text(BOOT_ID)? else { return Err(no_host(root)) };
     BootId::new(text.trim()).map_err(|error| malformed(error.to_string()))
+}
+
+/// Checks that the root is a host's that runs: before anything is written there.
+pub(crate) fn check_host(root: &Root) -> Result<(), HostError> {
+    if root.exists(BOOT_ID)? { Ok(()) } else { Err(no_host(root)) }
+}
+
+/// Checks that the root is a host's, which may be down: then it still has the agent's state.
+pub(crate) fn check_disk(root: &Root) -> Result<(), HostError> {
+    if root.exists(STATE_DIR)? { Ok(()) } else { check_host(root) }
+}
+
+fn no_host(root: &Root) -> HostError {
+    let lacks = std::io::Error::new(std::io::ErrorKind::NotFound, format!("it has no {BOOT_ID}"));
+    HostError::io(FIND_HOST, root.base().display().to_string(), lacks)
 }
