@@ -559,7 +559,7 @@ fn pool_whose_nodes_another_one_selects_is_not_updated() {
         let pool = pool("b");
         let input = RolloutInput {
             pool: &pool,
-            conflicts: &[conflict.clone()],
+            conflicts: std::slice::from_ref(&conflict),
             costs: &BTreeMap::new(),
             now: now(),
             clock: &Clock::default(),
