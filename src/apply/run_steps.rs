@@ -209,7 +209,7 @@ pub(super) fn account_stays(intent: &Intent<'_>, name: &str, parts: &str) {
         MESSAGE_ID = message::NOT_RESTORED,
         MCA_TARGET = name,
         MCA_FAULT = "NotSaved",
-        "The {name} was changed on this host since the update ({parts}): that stays, and a lock is not opened"
+        "The {name} was changed on this host since the update ({parts}): that stays"
     );
 }
 

@@ -77,7 +77,7 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
         .map_err(ApplyError::originals("a batch"))?;
     // A batch that saved nothing changed nothing.
     let Some(mut preimages) = loaded else { return Ok(()) };
-    keep_keys(intent, host, &mut preimages).map_err(ApplyError::host("the keys"))?;
+    keep_keys(intent, host, &mut preimages);
     let attributes: Vec<_> = preimages.paths.iter().map(|original| original.saved.attributes()).collect();
     let both = preimages.paths.iter().zip(&attributes);
     let failed = || ApplyError::host("the originals");
@@ -118,17 +118,23 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
 }
 
-/// Keeps what persons have changed of keys files since the update.
-fn keep_keys(intent: &Intent<'_>, host: &Host, preimages: &mut Preimages) -> Result<(), HostError> {
+/// Keeps what persons have changed of keys files since the update. One that can't be read goes back as it was saved: a home that is away keeps
+/// no other original from coming back.
+fn keep_keys(intent: &Intent<'_>, host: &Host, preimages: &mut Preimages) {
     let (users, lines) = (&intent.to().users, preimages.accounts.as_ref());
     for original in &mut preimages.paths {
-        let merged = keys_kept::merged(&host.root, users, lines, (&original.path, &original.saved))?;
-        if let Some((name, file)) = merged {
-            account_stays(intent, &format!("account {name}"), "keys");
-            original.saved = file;
+        let merged = keys_kept::merged(&host.root, users, lines, (&original.path, &original.saved));
+        match merged {
+            Ok(Some((name, file))) => {
+                account_stays(intent, &format!("account {name}"), "keys");
+                original.saved = file;
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!("{}: lines that were added since are not looked for: {error}", original.path);
+            }
         }
     }
-    Ok(())
 }
 
 /// Looks for directories in whose place somebody put a link during the update, and that the undo does not make again.

@@ -364,7 +364,7 @@ fn apply_works(
     records.save(root)
 }
 
-/// What the config says next of an account of the host begins from the host again, once its keys have gone.
+/// Forgets the originals of accounts of the host whose keys have gone: what a config says next of them begins from the host again.
 fn forget_originals(intent: &Intent<'_>, host: &Host, works: &[Work<'_>]) -> Result<(), HostError> {
     let mut records = AccountRecords::load_current(&host.root)?;
     for work in works {

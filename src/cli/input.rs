@@ -57,7 +57,7 @@ pub(super) fn checked_config(
     let limit = machineconfig::MAX_BYTES;
     let (bytes, shown) = if is_url(from) {
         let bytes = runtime()?.block_on(download(from, &proxies()?, limit));
-        let shown = from.split('?').next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
+        let shown = without_secrets(from);
         (
             bytes.map_err(|error| CliError::Input {
                 path: error.url,
@@ -125,12 +125,17 @@ pub(super) fn image(argument: &str, text: Option<&str>) -> Result<Option<ImageRe
     parsed.map_err(|error| CliError::Usage(error.in_field(argument, "").to_string()))
 }
 
+/// Returns an address without what may be secret: its account and its query.
+fn without_secrets(url: &str) -> &str {
+    url.split('?').next().unwrap_or_default().rsplit('@').next().unwrap_or_default()
+}
+
 /// Reads the named file, or standard input for `-`.
 pub(super) fn bytes(path: &str, limit: u64) -> Result<Vec<u8>, CliError> {
     if is_url(path) {
         let cause = "only `apply --to` takes an address".to_owned();
-        let next = "Download the document (curl --output FILE), then name the file.";
-        return Err(CliError::Input { path: path.to_owned(), cause, next });
+        let next = "Download the document (curl --output FILE URL), then name the file.";
+        return Err(CliError::Input { path: without_secrets(path).to_owned(), cause, next });
     }
     read_given(path, limit).map_err(|error| CliError::Input {
         path: path.to_owned(),

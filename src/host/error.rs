@@ -595,14 +595,14 @@ pub(in crate::host) fn is_unreachable(errno: Errno) -> bool {
     }
 }
 
-/// Returns the next step for a path of another kind than is needed.
 /// Returns the next step where a directory leads elsewhere, and something is left where it led.
 fn led_next(directory: &str, now: &str, left: &str) -> String {
     let before = left.rsplit_once('/').map_or(left, |(before, _)| before);
     let (quoted, left, new) = (shell_word(directory), shell_word(left), shell_word(now));
     format!(
         "Let {directory} lead to {before} again (namei -l {quoted}), or, if the new place is meant, move what was left to it \
-         (mkdir -p {new}, mv {left} {new}/)."
+         (mkdir -p {new}, mv --no-clobber {left} {new}/; if a file of that name is there, decide which of both stays, and move the other \
+         away)."
     )
 }
 
@@ -610,11 +610,12 @@ fn led_next(directory: &str, now: &str, left: &str) -> String {
 fn led_away_next(directory: &str, before: &str, now: &str) -> String {
     let quoted = shell_word(directory);
     format!(
-        "Let {directory} lead to {before} again (namei -l {quoted}), or, if the new place is meant, move what is in {before} to {now}, and \
-         remove {before}."
+        "Let {directory} lead to {before} again (namei -l {quoted}), or, if the new place is meant, move what the config has \
+         there from {before} to {now}, and remove {before} if it is empty."
     )
 }
 
+/// Returns the next step for a path of another kind than is needed.
 fn kind_next(path: &str, expected: &str, found: &str) -> String {
     match (expected, found) {
         (_, MOUNT_POINT) => format!("Unmount {path} (findmnt {quoted}).", quoted = shell_word(path)),

@@ -116,6 +116,10 @@ fn is_set(undone: Undone<'_>, name: &str, found: &str) -> bool {
     if let Some(new) = &new {
         return new.as_str() == found;
     }
+    // Neither config has one: the update has set none.
+    if entry(undone.before).and_then(|group| group.password).is_none() {
+        return false;
+    }
     let original = undone.records.group_original(name).flatten();
     ["", "x", "!", GROUP_MARK].contains(&found) || original.is_some_and(|hash| hash.as_str() == found)
 }

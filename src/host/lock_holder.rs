@@ -37,7 +37,7 @@ fn suspects() -> Option<String> {
         is_tool.then(|| format!("process {} ({})", process.file_name().display(), name.trim()))
     };
     let named: Vec<String> = fs::read_dir("/proc").ok()?.flatten().filter_map(named).collect();
-    (!named.is_empty()).then(|| named.join(" or "))
+    (!named.is_empty()).then(|| format!("another program, perhaps {}", named.join(" or ")))
 }
 
 /// Names the process that holds the lock of a file; `None` where there is none, or none that `/proc` shows.

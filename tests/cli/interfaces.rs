@@ -194,7 +194,7 @@ fn completions_and_pages_know_every_verb() {
     }
     let page = node.run(&["man", "plan"]).out;
     assert_eq!(page.trim_end(), node.read("man/machine-config-agent-plan.8").trim_end());
-    assert!(page.contains(".TH machine-config-agent-plan 8") && page.contains("\\-\\-kubeconfig"), "{page}");
+    assert!(page.contains(".TH MACHINE\\-CONFIG\\-AGENT 8 ") && page.contains("\\-\\-kubeconfig"), "{page}");
     let ran = node.run(&["man", "none"]);
     assert!(ran.code == 2 && ran.err.contains("there is no command none"), "{}", ran.err);
     let ran = node.run(&["man", "--directory", "none"]);
@@ -215,7 +215,7 @@ fn pages_list_codes_of_their_verbs() {
     assert_eq!(all, ["0", "1", "2", "3", "4", "5", "102-105", "133"]);
     let reference = std::fs::read_to_string("docs/reference.md").unwrap();
     let (_, table) = reference.split_once("## Exit status").unwrap();
-    let (table, _) = table.split_once("\n\nA config").unwrap();
+    let (table, _) = table.split_once("\n\n`status --exit-code`").unwrap();
     let rows: Vec<String> =
         table.lines().skip(4).map(|row| row[2..].split_once(" |").unwrap().0.to_owned()).collect();
     assert_eq!(rows.iter().map(|row| row.replace(" to ", "-")).collect::<Vec<_>>(), all);

@@ -556,7 +556,7 @@ fn symlink_in_place_of_hard_link_is_refused_or_stays() {
                 assert!(planned.out.contains("which no config brought, and stays"), "{text}");
                 continue;
             }
-            let words = ["/etc/l", "which no config brought; move /etc/l away"];
+            let words = ["/etc/l", "which no config brought", "move /etc/l away"];
             is_refused(&planned, &words, &text);
             is_refused(&applied, &words, &text);
             fs::rename(node.path("root/etc/l"), node.path("root/etc/aside")).unwrap();

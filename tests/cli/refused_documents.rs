@@ -41,7 +41,9 @@ fn documents_that_no_host_takes_are_refused_in_the_same_words() {
         let between = ["plan", "--from", "none.json", "--to", "a.json"];
         for words in [&on_host[..], &between[..]] {
             let found = refused(&node.run(&[words, &json].concat()), &format!("{kind} {words:?} {part}"));
-            let missing: Vec<&String> = expected.iter().filter(|one| !found.contains(one)).collect();
+            // A step is `next`, and no part of the message.
+            let is_found = |one: &&String| found.iter().any(|found| one.starts_with(found.as_str()));
+            let missing: Vec<&String> = expected.iter().filter(|one| !is_found(one)).collect();
             assert!(
                 !expected.is_empty() && missing.is_empty(),
                 "{kind} {words:?}: {missing:#?} not in {found:#?}"
@@ -157,7 +159,9 @@ fn refusal_of_host_has_class_reason_field_and_path() {
         (&json!("storage.files \"/etc/a\""), &json!("/etc/a")),
         "{found}"
     );
-    assert!(one["next"].is_string() && found["irreconcilable"][0]["message"] == one["message"], "{found}");
+    // The step of the whole message is `next`.
+    let message = found["irreconcilable"][0]["message"].as_str().unwrap();
+    assert!(one["next"].is_string() && message.starts_with(one["message"].as_str().unwrap()), "{found}");
     let ran =
         node.run(&["verify", "--config", "a.json", "--root", "root", "--os-backend", "none", "-o", "json"]);
     let found: Value = serde_json::from_str(&ran.out).unwrap();

@@ -255,7 +255,7 @@ fn start_up_fault_is_logged_as_error_with_message_id() {
         assert!(line["message"].as_str().unwrap().starts_with(&format!("{reason}: ")), "{line}");
     };
     ends(&[], 102, "InvalidArguments");
-    ends(&["--directory", "nowhere"], 104, "Io");
+    ends(&["--directory", "nowhere"], 104, "UnexpectedKind");
     node.put("control/target.yaml", "config: rendered-worker-a\n");
     node.put(&format!("root/{}/record.json", test_host::STATE), "rubbish");
     ends(&["--directory", "control"], 105, "StateUnreadable");

@@ -512,7 +512,7 @@ impl Leader {
     }
 
     /// Tells of nodes that the API server may still give a target; returns true if there are any. The next leader does not know of them, and
-    /// would give their places away. The Lease lasts longer than the API server works on a request.
+    /// would give their places away. With its default duration the Lease lasts longer than the API server works on a request.
     fn keeps_for_targets(&self) -> bool {
         let open = self.cache.lock().open_targets.clone();
         let Some(first) = open.first() else { return false };

@@ -151,7 +151,7 @@ fn without_bound(mut ignition: Value) -> Value {
     ignition
 }
 
-/// What `apply` can bring to an image, by section and field. All else is for machines.
+/// Sections and their fields that `apply` can bring to an image. All else is for machines.
 const CARRIED: [(&str, &[&str]); 4] = [
     ("ignition", &["version"]),
     ("passwd", &["groups", "users"]),

@@ -327,7 +327,7 @@ fn kinds_and_roles_without_effect_are_named() {
     assert!(notes.iter().zip(expected).all(|(note, words)| note.contains(words)), "{notes:#?}");
 }
 
-/// What `plan -f` is given has its own note, and ends those of the directory.
+/// Documents that `plan -f` is given have their own note, and end those of the directory.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test: it writes the files that a person has")]
 fn role_without_effect_is_named_of_a_file_given_beside() {

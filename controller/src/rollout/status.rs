@@ -223,8 +223,13 @@ fn names_untried(conditions: &Conditions<'_>, census: &Tally<'_>) -> bool {
     if conditions.input.pool.paused {
         return false;
     }
-    let names = words.split(|c: char| !c.is_ascii_alphanumeric() && !"-.".contains(c));
-    let mut nodes = names.filter_map(|name| census.nodes.get(name.trim_end_matches('.')));
+    // As `unwritten` writes it; drains have sentences of their own.
+    let named = |part: &'_ str| -> Option<String> {
+        let refused = || part.strip_prefix("node ")?.split_once(" can't be written: ");
+        let unanswered = || part.strip_prefix("a write to node ")?.split_once(" got no answer: ");
+        refused().or_else(unanswered).map(|(name, _)| name.to_owned())
+    };
+    let mut nodes = words.split("; ").filter_map(named).filter_map(|name| census.nodes.get(&*name));
     nodes.any(|node| node.desired != *target && !conditions.input.writes.has_given(node, target))
 }
 

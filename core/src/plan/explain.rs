@@ -108,7 +108,7 @@ pub struct Beside {
     pub left: Vec<NotApplied>,
     /// The update that is open on the host.
     pub open: Option<OpenUpdate>,
-    /// What rendering left out of the config already: its plan can't know it.
+    /// Fields that rendering left out of the config already: its plan can't know them.
     pub left_out: Vec<NotApplied>,
 }
 
