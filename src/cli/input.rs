@@ -2,7 +2,7 @@
 
 use super::CliError;
 use super::host::runtime;
-use crate::control::download::{download, is_url};
+use crate::control::download::{download, is_url, without_secrets};
 use crate::host::given::read_given;
 use crate::model::document::Kind;
 use crate::model::machineconfig::{self, MachineConfig};
@@ -67,17 +67,17 @@ pub(super) fn checked_config(
             shown,
         )
     } else {
-        (bytes(from, limit)?, from)
+        (bytes(from, limit)?, from.to_owned())
     };
     if let Some(expected) = expected {
         let found = Sha256::digest(&bytes);
         if found != expected {
             let cause = format!("its digest is sha256:{found}, expected sha256:{expected}");
             let next = "Compare the file with its source, or pass its own digest (sha256sum) with --digest.";
-            return Err(CliError::Input { path: shown.to_owned(), cause, next });
+            return Err(CliError::Input { path: shown, cause, next });
         }
     }
-    unknown.read(&bytes, shown)
+    unknown.read(&bytes, &shown)
 }
 
 /// Reads a disruption policy; the default table without a file. What is not read of the file is named with the config, whose file may be
@@ -125,17 +125,12 @@ pub(super) fn image(argument: &str, text: Option<&str>) -> Result<Option<ImageRe
     parsed.map_err(|error| CliError::Usage(error.in_field(argument, "").to_string()))
 }
 
-/// Returns an address without what may be secret: its account and its query.
-fn without_secrets(url: &str) -> &str {
-    url.split('?').next().unwrap_or_default().rsplit('@').next().unwrap_or_default()
-}
-
 /// Reads the named file, or standard input for `-`.
 pub(super) fn bytes(path: &str, limit: u64) -> Result<Vec<u8>, CliError> {
     if is_url(path) {
         let cause = "only `apply --to` takes an address".to_owned();
         let next = "Download the document (curl --output FILE URL), then name the file.";
-        return Err(CliError::Input { path: without_secrets(path).to_owned(), cause, next });
+        return Err(CliError::Input { path: without_secrets(path), cause, next });
     }
     read_given(path, limit).map_err(|error| CliError::Input {
         path: path.to_owned(),

@@ -109,6 +109,11 @@ fn cause(error: &reqwest::Error) -> String {
     chain(last)
 }
 
+/// Shows an address without the secrets that may be in it.
+pub fn without_secrets(text: &str) -> String {
+    Url::parse(text).map_or_else(|_| without_user(text), |url| shown(&url))
+}
+
 /// Shows a URL without the secrets that may be in it: user, password, query.
 fn shown(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();

@@ -298,6 +298,7 @@ impl Controller {
             let Some(node) = snapshot.nodes.get(&name) else {
                 self.fleet.remove(&name);
                 self.writes.forget(&name);
+                snapshot.open_targets.remove(&name);
                 continue;
             };
             // One that was provisioned for a custom pool is not given to another one first.
