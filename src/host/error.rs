@@ -618,7 +618,10 @@ fn led_away_next(directory: &str, before: &str, now: &str) -> String {
 /// Returns the next step for a path of another kind than is needed.
 fn kind_next(path: &str, expected: &str, found: &str) -> String {
     match (expected, found) {
-        (_, MOUNT_POINT) => format!("Unmount {path} (findmnt {quoted}).", quoted = shell_word(path)),
+        (_, MOUNT_POINT) => {
+            let quoted = shell_word(path);
+            format!("Unmount {path} (umount {quoted}; findmnt {quoted} shows it).")
+        }
         (DIRECTORY, _) => {
             format!("Move {path} away: what is below it in a MachineConfig needs a directory there.")
         }
