@@ -77,29 +77,32 @@ pub fn real_directory(root: &Root, directory: &str) -> Result<String, HostError>
 
 /// Returns the error of a path in a directory that links of the host lead elsewhere than `before`, where something of that name still is.
 pub fn led_elsewhere(root: &Root, path: &str, before: &str) -> Result<Option<HostError>, HostError> {
-    let Some((directory, name)) = path.rsplit_once('/') else { return Ok(None) };
-    let now = real_directory(root, directory)?;
-    // A directory that has moved as a whole, with a link in its place, is the same one.
-    if now == before || real_directory(root, before)? == now {
-        return Ok(None);
-    }
-    if root.observe(&format!("{before}/{name}"))? == ObservedFile::Absent {
-        return Ok(None);
-    }
-    let (directory, before, name) = (directory.to_owned(), before.to_owned(), name.to_owned());
-    Ok(Some(HostError::Led { directory, before, now, name }))
+    let Some(Place { directory, name, now }) = other_place(root, path, before)? else { return Ok(None) };
+    let is_there = root.observe(&format!("{before}/{name}"))? != ObservedFile::Absent;
+    Ok(is_there.then(|| HostError::Led { directory, before: before.to_owned(), now, name }))
 }
 
 /// The same of a path that an update took away from there: nothing of that name is left, but the directory is.
 pub fn led_away(root: &Root, path: &str, before: &str) -> Result<Option<HostError>, HostError> {
+    let Some(Place { directory, name, now }) = other_place(root, path, before)? else { return Ok(None) };
+    let is_there = matches!(root.observe(before)?, ObservedFile::Directory { .. });
+    Ok(is_there.then(|| HostError::LedAway { directory, before: before.to_owned(), now, name }))
+}
+
+/// Place of a path: its directory, by which it is named and by its real path, and its name there.
+struct Place {
+    directory: String,
+    name: String,
+    now: String,
+}
+
+/// Returns the place of a path where links of the host lead its directory elsewhere than `before`.
+fn other_place(root: &Root, path: &str, before: &str) -> Result<Option<Place>, HostError> {
     let Some((directory, name)) = path.rsplit_once('/') else { return Ok(None) };
     let now = real_directory(root, directory)?;
-    if now == before || real_directory(root, before)? == now {
-        return Ok(None);
-    }
-    let is_there = matches!(root.observe(before)?, ObservedFile::Directory { .. });
-    let (directory, before, name) = (directory.to_owned(), before.to_owned(), name.to_owned());
-    Ok(is_there.then_some(HostError::LedAway { directory, before, now, name }))
+    // A directory that has moved as a whole, with a link in its place, is the same one.
+    let is_same = now == before || real_directory(root, before)? == now;
+    Ok((!is_same).then(|| Place { directory: directory.to_owned(), name: name.to_owned(), now }))
 }
 
 /// Returns the error of a path of a config that links of the host led to another directory when it was applied, and that is still there.
