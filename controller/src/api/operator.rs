@@ -1,7 +1,10 @@
 //! Schemas of the Machine Config Operator's fields that are stored and not read here: as strict as its own definitions, so that
 //! `validate` refuses what an API server with those would refuse.
 
+use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
+
+use super::schema::subdomain;
 
 /// Names of sets of pinned images, as the operator's pools take them.
 pub(super) const SET_NAME: &str = "^([a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9\\-]{0,61}[a-zA-Z0-9])(\\.([a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9\\-]{0,61}[a-zA-Z0-9]))*$";
@@ -54,15 +57,7 @@ pub(super) fn fields(kind: &str) -> Vec<(&'static str, Value)> {
 
 /// The image of a pool, by name.
 fn stream() -> Value {
-    let name = json!({
-        "type": "string",
-        "minLength": 1,
-        "maxLength": 253,
-        "x-kubernetes-validations": [{
-            "rule": "!format.dns1123Subdomain().validate(self).hasValue()",
-            "message": "the name must be a lowercase RFC 1123 subdomain"
-        }]
-    });
+    let name = Value::from(subdomain(&mut SchemaGenerator::default()));
     json!({ "type": "object", "required": ["name"], "properties": { "name": name } })
 }
 

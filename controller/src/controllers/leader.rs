@@ -363,11 +363,16 @@ impl Leader {
                 true
             }
             Err(error) => {
-                if self.unread.is_news(&self.candidacy.name, &error.to_string()) {
-                    warn!("Lease {} can't be read: {error}", self.candidacy.name);
-                }
+                self.tell_unread(&error, "");
                 false
             }
+        }
+    }
+
+    /// Logs once that the Lease is not read, and what is done then.
+    fn tell_unread(&self, error: &RequestError, then: &str) {
+        if self.unread.is_news(&self.candidacy.name, &error.to_string()) {
+            warn!("Lease {} can't be read: {error}{then}", self.candidacy.name);
         }
     }
 
@@ -429,9 +434,7 @@ impl Leader {
                 watches::judge(check.breaks, None);
             }
             Err(error) => {
-                if self.unread.is_news(&self.candidacy.name, &error.to_string()) {
-                    warn!("Lease {} can't be read: {error}; reading what broke again", self.candidacy.name);
-                }
+                self.tell_unread(&error, "; reading what broke again");
                 watches::judge(check.breaks, None);
             }
         }

@@ -561,7 +561,8 @@ fn unknown_fields(snapshot: &Snapshot, name: &str) -> Option<(About, String)> {
     let fields = snapshot.unknown_fields.get(name)?;
     let uid = snapshot.configs.get(name)?.object.metadata.uid.clone().unwrap_or_default();
     let about = About::machine_config(name, &uid);
-    Some((about, format!("MachineConfig {name}: {}", listed(fields, MAX_EVENT_LENGTH))))
+    let text = format!("{about}: {}", listed(fields, MAX_EVENT_LENGTH));
+    Some((about, text))
 }
 
 /// A MachineConfig that the pool selects and that can't be read: to leave it out would take it from the nodes.
